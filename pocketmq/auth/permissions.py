@@ -296,7 +296,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.GET_CONSUMER_CONNECTION_LIST: (group(GET),),
     Code.GET_PRODUCER_CONNECTION_LIST: _CLUSTER_GET,
     Code.GET_ALL_PRODUCER_INFO: _CLUSTER_GET,
-    Code.GET_CONSUME_STATS: (group(GET), optional_topic(GET)),
+    Code.GET_CONSUME_STATS: (group(GET), optional_topic(GET)),  # its handler checks topicList
     Code.QUERY_CONSUME_TIME_SPAN: (topic(GET), group(GET, field="group")),
     Code.QUERY_TOPICS_BY_CONSUMER: (group(GET, field="group"),),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: (group(GET, field="group"), topic(GET)),

@@ -71,6 +71,25 @@ def test_an_idle_broker_does_without_what_is_large() -> None:
     assert found.stdout.split() == []
 
 
+def test_the_first_timed_message_does_without_numpy(tmp_path: Path) -> None:
+    """The wheel is opened on the event loop, where nothing should wait for the import."""
+    code = (
+        "import sys, pathlib\n"
+        "from pocketmq.store.files import Files\n"
+        "from pocketmq.store.timer.timer_wheel import TimerWheel\n"
+        "wheel = TimerWheel(Files(), pathlib.Path(sys.argv[1]), 1000)\n"
+        "wheel.open()\n"
+        "print(wheel.occupied(0), 'numpy' in sys.modules)\n"
+        "wheel.link(60_000, 0)\n"
+        "print(len(wheel.occupied(0)))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "timerwheel")],
+        cwd=PROJECT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.stdout.split() == ["[]", "False", "1"]
+
+
 async def test_a_restart_goes_on_where_it_was(
     start_broker: StartBroker, connect: Connect, topic: str
 ) -> None:

@@ -109,6 +109,22 @@ async def test_the_same_expression_is_compiled_once() -> None:
     await asking.turns(lambda: len(asking.replies) == 3)
 
 
+async def test_requests_that_wait_for_the_same_expression_are_handled_in_turns() -> None:
+    ticks = itertools.count()
+    asking = Asking(clock=lambda: next(ticks) / 1000)
+    text, other = expression(30), expression(40)
+    greedy = FakeConnection()
+    for _ in range(50):
+        asking.ask(greedy, text)
+    asking.ask(FakeConnection(), other)
+    handled = [0]
+    while handled[-1] < 51:
+        await asyncio.sleep(0)
+        handled.append(len(asking.handled))
+    assert {after - before for before, after in itertools.pairwise(handled)} == {0, 1}
+    assert asking.handled.index(other) < 50
+
+
 async def test_a_request_with_several_expressions_finds_all_of_them() -> None:
     asking = Asking()
     texts = [expression(20) for _ in range(30)]

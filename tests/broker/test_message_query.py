@@ -19,6 +19,7 @@ from pocketmq.remoting.headers import (
     QueryMessageResponseHeader,
 )
 from pocketmq.store.index.message_index import FoundMessages
+from tests.broker.batch.batches import batch, send
 from tests.broker.conftest import Client, Connect, StartBroker, fill, subscription
 from tests.remoting.peers import frame
 
@@ -157,6 +158,25 @@ async def test_entries_of_a_consume_queue(broker: Broker, client: Client, topic:
     assert [entry["tagsCode"] for entry in body["queueData"]] == [tag_hash("b"), 0]
     all_of_them = msgspec.json.decode((await entries(client, topic, count=10**6)).body)
     assert len(all_of_them["queueData"]) == 4
+
+
+async def test_entries_of_a_long_queue_are_asked_for_in_parts(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker(mapped_file_size_consume_queue=200_000)
+    client = await connect(broker)
+    await client.send(topic)
+    for _ in range(4):
+        await batch(client, [send(topic)] * 1000)
+    got: list[int] = []
+    parts = 0
+    while len(got) < 4001:
+        body = msgspec.json.decode((await entries(client, topic, index=len(got), count=10**6)).body)
+        got += [entry["physicOffset"] for entry in body["queueData"]]
+        parts += 1
+        assert parts < 10
+    assert got == sorted(set(got))
+    assert parts > 2
 
 
 async def test_entries_that_are_not_there(client: Client, topic: str) -> None:

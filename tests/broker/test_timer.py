@@ -615,6 +615,28 @@ async def test_a_recall_counts_at_once(broker: DelayedBroker, time: FakeTime) ->
     assert waiting(broker) == 1
 
 
+async def test_large_recalls_are_read_in_turns(tmp_path: Path, time: FakeTime) -> None:
+    """Whatever they recall: each turn reads a megabyte, and delivers after all of them."""
+    async with DelayedBroker(
+        tmp_path / "store", time, mapped_file_size_commit_log=1 << 23
+    ) as broker:
+        deliver = str(START + 10_000)
+        for key in ("recalled", "delivered"):
+            broker.send(key.encode(), TIMER_DELIVER_MS=deliver)
+        for number in range(12):
+            broker.send(
+                b"x" * 500_000,
+                UNIQ_KEY=f"r{number}",
+                TIMER_DELIVER_MS=deliver,
+                TIMER_DEL_UNIQKEY="T+recalled",
+            )
+        time.advance(0)
+        turns = time.woken
+        time.advance(10_000)
+        assert time.woken - turns > 4
+        assert broker.bodies() == [b"delivered"]
+
+
 async def test_recalls_that_find_nothing_count_until_their_time(
     broker: DelayedBroker, time: FakeTime
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -418,13 +419,32 @@ async def test_an_end_counts_for_all_copies(
 async def test_a_round_looks_at_every_half_message(
     broker: Broker, producer: Producer, clock: Clock, topic: str
 ) -> None:
-    """More than one turn of the loop's worth."""
+    """Ended ones are skipped, many of them in one step."""
     pending = [await producer.begin(topic, clock) for _ in range(450)]
     for half in pending[::3]:
         await producer.end(half, ROLLBACK)
     clock.forward(10 * SECOND)
     checks = await producer.asked(broker)
     assert [check.place.queue_offset for check in checks] == list(range(450, 750))
+
+
+async def test_other_work_is_done_between_two_checks(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    """A copy may have 4 MiB, and there may be very many."""
+    count = 20
+    for _ in range(count):
+        await producer.begin(topic, clock)
+    clock.forward(10 * SECOND)
+    end = broker.store.max_offset(HALF_TOPIC, 0)
+    ends = [end]
+    round_ = asyncio.create_task(broker.components.transactions.checks.check())
+    while not round_.done():
+        await asyncio.sleep(0)
+        ends.append(broker.store.max_offset(HALF_TOPIC, 0))
+    await round_
+    assert ends[-1] == end + count
+    assert {after - before for before, after in pairwise(ends)} <= {0, 1}
 
 
 async def test_who_is_asked_too_often_is_given_up(

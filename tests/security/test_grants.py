@@ -106,6 +106,28 @@ async def test_a_grant_from_another_address(root: Connection, nobody: Connection
     assert (await nobody.request(RequestCode.GET_BROKER_CONFIG)).code == NO_PERMISSION
 
 
+async def test_the_progress_of_a_group_is_shown_for_topics_that_the_user_may_see(
+    server: EmbeddedServer, root: Connection, nobody: Connection
+) -> None:
+    for topic in ("own", "foreign"):
+        await send(server, topic, ROOTS)
+    await grant(root, "Group:G", "Topic:own", actions="Get")
+    stats = RequestCode.GET_CONSUME_STATS
+    for field, names, allowed in (
+        ("topic", "own", True),
+        ("topic", "foreign", False),
+        ("topicList", "own;", True),
+        ("topicList", "own;foreign", False),
+        ("topicList", "own;missing", False),
+    ):
+        fields = {"consumerGroup": "G", field: names}
+        answer = await nobody.request(stats, ext_fields=fields)
+        assert answer.code == (0 if allowed else NO_PERMISSION), (field, names)
+        assert (b"brokerOffset" in answer.body) == allowed
+    answer = await root.request(stats, ext_fields=fields)
+    assert b"brokerOffset" in answer.body
+
+
 async def test_a_message_is_read_by_its_own_topic(
     server: EmbeddedServer, root: Connection, nobody: Connection
 ) -> None:

@@ -435,11 +435,13 @@ class TimerService:
         return 1
 
     def _note_next(self, due: _DueSlot, units: Iterator[TimerUnit], most: int) -> int:
-        count = 0
+        count = size = 0
         try:
             for unit in islice(units, most):
-                self._note(due, unit)
+                size += self._note(due, unit)
                 count += 1
+                if size >= TURN_BYTES:
+                    return most
         except BrokenChain as broken:
             self._search(due, str(broken), broken.position)
             return count + 1
@@ -532,19 +534,21 @@ class TimerService:
         else:
             self._deliver(record, entered, due, roll=roll)
 
-    def _note(self, due: _DueSlot, unit: TimerUnit) -> None:
+    def _note(self, due: _DueSlot, unit: TimerUnit) -> int:
+        """Note a message to deliver, or a recall; return the bytes that were read for it."""
         if not unit.magic & DELETE or unit.magic & ROLL:
             due.note(unit)
-            return
+            return 0
         record = read_waiting(self._store, unit.physical_offset, None, self._log)
         recalled = "" if record is None else record.properties.get(names.TIMER_DEL_UNIQKEY, "")
         if record is None or not recalled:
             due.note(unit)  # damaged: its delivery detects that
-            return
+            return 0
         # A recall applies only to messages of its own topic, where its sender has permission.
         topic = record.properties.get(names.REAL_TOPIC, "")
         key = TimedMessage(topic, recalled.removeprefix(f"{topic}+"))
         due.recall(key, unit.physical_offset)
+        return record.size
 
     def _search(self, due: _DueSlot, damage: str, position: int = NOWHERE) -> None:
         """Search, once, for all messages of a slot with a damaged unit, which may be the one at

@@ -20,7 +20,6 @@ DefaultTransactionalMessageCheckListener.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -50,13 +49,14 @@ from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
+from pocketmq.remoting.serving.long_requests import Steps, in_turns
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 
 log = logging.getLogger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-HALVES_PER_TURN: Final = 200  # of the event loop
+MOST_SKIPPED: Final = 1000  # ended transactions in one step; they take 0.1 ms
 _HOUR_MS: Final = 3_600_000
 
 
@@ -103,11 +103,7 @@ class TransactionChecks:
         self._ops.write()
         self._handled.clear()
         # Copies that this round puts belong to the next round.
-        end = self._store.max_offset(HALF_TOPIC, QUEUE_ID)
-        more = True
-        while more:
-            more = self._check_some(end)
-            await asyncio.sleep(0)  # let other requests run
+        await in_turns(self._round(self._store.max_offset(HALF_TOPIC, QUEUE_ID)))
 
     def _position(self, topic: str) -> int:
         low = self._store.min_offset(topic, QUEUE_ID)
@@ -115,20 +111,31 @@ class TransactionChecks:
         # The offset may be after the end: a power cut lost the last messages of the queue.
         return max(low, min(offset, self._store.max_offset(topic, QUEUE_ID)))
 
-    def _check_some(self, end: int) -> bool:
-        """Examine the next half messages before `end`; return False when the round is over."""
-        last = min(self._offset + HALVES_PER_TURN, end)
-        while self._offset < last:
-            if self._offset in self._ops.ended:
-                self._offset += 1
-                continue
-            half = self._next_half(end)
-            if half is None or not self._look_at(half):
-                end = self._offset
-                break
+    def _round(self, end: int) -> Steps[None]:
+        """Examine the half messages before `end`, at most one in each step: a copy takes up to
+        10 ms, if its message is of the greatest size. End before one that is too young."""
+        more = True
+        while more and self._offset < end:
+            more = self._check_next(end)
+            self._commit()
+            yield
+
+    def _check_next(self, end: int) -> bool:
+        """Skip ended transactions, and examine the next half message before `end`. Return False if
+        the round is over."""
+        ended = self._ops.ended
+        last = min(self._offset + MOST_SKIPPED, end)
+        while self._offset < last and self._offset in ended:
             self._offset += 1
-        self._commit()
-        return self._offset < end
+        if self._offset == last:
+            return True
+        half = self._next_half()
+        if half is None:
+            return True
+        if not self._look_at(half):
+            return False
+        self._offset += 1
+        return True
 
     def _commit(self) -> None:
         offsets = self._offsets
@@ -147,20 +154,16 @@ class TransactionChecks:
         entry = queue.entry(self._offset)
         return 0 if entry is None else entry[0]  # None: put, but not flushed and readable yet
 
-    def _next_half(self, end: int) -> Record | None:
-        """Return the half message at the position; skip messages that no longer exist.
-
-        Return None if there is none before `end`.
-        """
-        store = self._store
-        while self._offset < end:
-            found = store.get(HALF_TOPIC, QUEUE_ID, self._offset, 1)
-            if found.buffers:
-                try:
-                    return decode(found.buffers[0])
-                except RecordError as error:
-                    self._log.error("half message at %d cannot be read: %s", self._offset, error)
-            self._offset = max(found.next_begin_offset, self._offset + 1)
+    def _next_half(self) -> Record | None:
+        """Return the half message at the position. If it no longer exists, move the position to
+        the next one that may exist, and return None."""
+        found = self._store.get(HALF_TOPIC, QUEUE_ID, self._offset, 1)
+        if found.buffers:
+            try:
+                return decode(found.buffers[0])
+            except RecordError as error:
+                self._log.error("half message at %d cannot be read: %s", self._offset, error)
+        self._offset = max(found.next_begin_offset, self._offset + 1)
         return None
 
     def _look_at(self, half: Record) -> bool:

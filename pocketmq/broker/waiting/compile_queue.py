@@ -1,8 +1,9 @@
 """Compiles new SQL92 expressions of clients in steps.
 
 A long expression takes up to a twentieth of a second. So all but the shortest are compiled in
-steps. Other requests are handled between the steps, and get most of the time while clients that
-send little are active.
+steps, and so are the requests handled that wait for the same one: there may be thousands. Other
+requests are handled between the steps, and get most of the time while clients that send little are
+active.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ SHORT: Final = 512
 #: Memory of all waiting requests, in bytes; `Budget` limits the share of each client.
 MAX_BYTES: Final = 64 << 20
 _OVERHEAD: Final = 1024
+#: Seconds for which requests are handled in one step; the last one may take longer.
+STEP: Final = 0.0005
 #: The pause after a step while light clients are active, as a multiple of the step's time.
 _REST: Final = 3
 
@@ -57,6 +60,7 @@ class CompileQueue:
         self._jobs: dict[str, _Job] = {}
         self._short: deque[_Job] = deque()
         self._long: deque[_Job] = deque()
+        self._compiled: deque[_Job] = deque()
         self._of_connection: dict[Any, deque[_Job]] = {}
         self._scheduled = False
 
@@ -97,7 +101,9 @@ class CompileQueue:
         for line in (self._short, self._long):
             if line and self._step(line[0]):
                 self._ended(line.popleft())
-        if not self._jobs:
+        if self._compiled and not self._handle_some(self._compiled[0]):
+            self._compiled.rotate(-1)
+        if not self._jobs and not self._compiled:
             self._scheduled = False
             return
         now = self._clock()
@@ -128,13 +134,26 @@ class CompileQueue:
             self._line(own[0]).append(own[0])
         else:
             del self._of_connection[job.connection]
-        compiled = known_sql(job.text)
-        for waiting in job.waiting:
-            waiting.compiled.append(compiled)
+        job.compiled = known_sql(job.text)
+        self._compiled.append(job)
+
+    def _handle_some(self, job: _Job) -> bool:
+        """Take one step of the requests that wait for the first compiled expression; tell whether
+        it was the last one."""
+        end = self._clock() + STEP
+        while job.waiting:
+            waiting = job.waiting.popleft()
+            waiting.compiled.append(job.compiled)
             waiting.left -= 1
             if not waiting.left:
                 self._budget.give_back(waiting.request, waiting.size)
                 self._handle(waiting.request, waiting.handler)
+            if self._clock() >= end:
+                break
+        if job.waiting:
+            return False
+        self._compiled.popleft()
+        return True
 
     def _handle(self, request: Request[Any], handler: Callable[[Any], Response | None]) -> None:
         channel = request.channel
@@ -144,14 +163,15 @@ class CompileQueue:
 
 
 class _Job:
-    """An expression to compile, and the requests that wait for it."""
+    """An expression to compile, the requests that wait for it, and what it was compiled to."""
 
-    __slots__ = ("connection", "steps", "text", "waiting")
+    __slots__ = ("compiled", "connection", "steps", "text", "waiting")
 
     def __init__(self, text: str, connection: Any) -> None:
         self.text = text
         self.connection = connection
-        self.waiting: list[_Waiting] = []
+        self.waiting: deque[_Waiting] = deque()
+        self.compiled: SqlFilter | SqlSyntaxError | None = None
         self.steps = compile_steps(text)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.broker.processors.send.send_many import MOST_MOVED
 from pocketmq.message.limits import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frames.frame import Command
@@ -113,7 +114,8 @@ async def test_messages_that_wait_first_are_stored_together(
         broker.store.queues[queue[0]][queue[1]].make_room(COUNT + 1)
         answers = await batch(client, [send(topic, properties=properties)] * COUNT)
     assert set(codes(answers)) == {0}
-    assert (together.handed, together.taken) == ([COUNT], [COUNT])
+    assert max(together.taken) == MOST_MOVED
+    assert sum(together.taken) > COUNT - len(together.taken)  # one stops each of them
     assert all(("recallHandle" in one.ext_fields) == (queue[0] == TIMER_TOPIC) for one in answers)
 
 

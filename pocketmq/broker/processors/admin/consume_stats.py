@@ -85,10 +85,13 @@ class ConsumeStatsProcessor:
 
     async def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
         """Return a group's progress in each queue of its topics on this broker."""
-        return await self._long.run(request, self._of_group(request.header))
+        return await self._long.run(request, self._of_group(request))
 
-    def _of_group(self, header: GetConsumeStatsRequestHeader) -> Steps[Response]:
+    def _of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Steps[Response]:
+        header = request.header
         group = header.consumer_group
+        # The rule of this code checks `topic`. A list may be long, so it is checked in steps.
+        caller = request.caller if header.topic_list else None
         if header.topic_list:
             names = [name for name in header.topic_list.split(";") if name]
         else:
@@ -97,6 +100,8 @@ class ConsumeStatsProcessor:
         tps = 0.0
         answer = _Pieces()
         for name in names:
+            if caller is not None:
+                caller.require_topics((name,), "Get")
             topic = self._topics.get(name)
             if topic is not None and self._topics.is_served(name):
                 found = self._stats(group, name, topic.read_queue_nums)

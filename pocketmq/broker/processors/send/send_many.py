@@ -31,6 +31,9 @@ from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put, Stored
 
+#: The most messages of one call that put hooks move; each takes 90 µs, and another one 13 µs.
+MOST_MOVED: Final = 64
+
 #: The most bytes of a record that are not in the request, for the limit on bytes in flight.
 _RECORD_OVERHEAD: Final = 512
 
@@ -68,7 +71,8 @@ class SendMany:
         self._context = context
 
     def send_many(self, requests: Sequence[SendRequest]) -> Sequence[Response | bytes | None]:
-        """Store the first of these sends, as many as fit into one write, and return their answers.
+        """Store the first of these sends, as many as fit into one write and into a few
+        milliseconds, and return their answers.
 
         All requests are from one connection. For a send that waits for the disk, the result is
         None: its answer follows later.
@@ -86,6 +90,7 @@ class SendMany:
         known_rest = ""
         tags_code = 0
         moved: dict[str, Moved] = {}
+        hooked = 0
         for request in requests:
             header = request.header
             if request.code != code:
@@ -106,6 +111,9 @@ class SendMany:
             if before != known_before or rest != known_rest or not (found and unique_id):
                 if leaves_the_line(properties):
                     known_before = None
+                    if hooked == MOST_MOVED:
+                        break
+                    hooked += 1
                     row = self._after_hooks(request, target, queue_id, moved)
                     if row is None:
                         break
