@@ -12,7 +12,7 @@ class Encrypting:
     """Takes connections on 127.0.0.1 and makes one to the server behind for each.
 
     Args:
-        behind: host and port of the server.
+        behind: host and port of the server; port 0 is the one that this listens on.
         port: to listen on; 0 takes a free one.
         mutual: clients must show the same certificate.
     """
@@ -39,14 +39,16 @@ class Encrypting:
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self._port, ssl=self._context
         )
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
 
     async def stop(self) -> None:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        inner_reader, inner_writer = await asyncio.open_connection(*self._behind)
+        host, port = self._behind
+        inner_reader, inner_writer = await asyncio.open_connection(host, port or self.port)
 
         async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             try:

@@ -57,7 +57,7 @@ def reached(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, each.name) for each in node.names if is_private(each.name))
         elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func).rpartition(".")[2]
+            called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
             if called in ("setattr", "delattr", "getattr", "patch"):
                 for name in texts(node.args[:2]):
                     if is_private(name) or (name.isupper() and called != "getattr"):

@@ -196,7 +196,7 @@ def test_a_topic_that_does_not_exist(run: Run) -> None:
     ],
 )
 def test_no_name_server(run: Run, arguments: tuple[str, ...], waiting: bytes) -> None:
-    ended = run(*arguments, "-n", "127.0.0.1:9", stdin=b"x\n")
+    ended = run(*arguments, "-n", "127.0.0.1:9", "--timeout", "3s", stdin=b"x\n")
     assert ended.returncode == ExitCode.UNAVAILABLE
     *before, line = ended.stderr.splitlines()
     assert before == [waiting]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -15,10 +16,12 @@ CLUSTER = "c0"
 class RealCluster:
     """A name server and brokers by name, with their stores under `directory`.
 
-    A restarted server has its old port and, for a broker, its old store.
+    A restarted server has its old port and, for a broker, its old store. `settings` are those of
+    the brokers, by the names of `BrokerConfig`.
     """
 
-    def __init__(self, directory: Path, *brokers: str) -> None:
+    def __init__(self, directory: Path, *brokers: str, **settings: Any) -> None:
+        self._settings = settings
         self._directory = directory
         self._ports: dict[str, int] = {}
         self._names = brokers
@@ -61,6 +64,7 @@ class RealCluster:
                 store_path_root_dir=str(self._directory / name),
                 mapped_file_size_commit_log=4 * 1024 * 1024,
                 mapped_file_size_consume_queue=20 * 1000,
+                **self._settings,
             )
         )
         await broker.start()

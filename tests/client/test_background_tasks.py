@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from pocketmq import Admin, ConsumedMessage, Message, Producer, PullConsumer, PushConsumer
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import client_tasks, until
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
+    """Brokers whose first retry, of level 3, does not come after 10 s."""
+    servers = RealCluster(tmp_path, "b0", "b1", message_delay_level="1s 1s 1s")
+    await servers.start()
+    yield servers
+    await servers.stop()
 
 
 @pytest.fixture

@@ -59,9 +59,15 @@ def test_a_message_is_consumed_directly(
 
 
 @pytest.mark.parametrize(
-    ("java", "cluster"), [(VERSION, "ours"), (CLIENT_4, "ours")], indirect=True
+    ("java", "cluster", "at_the_broker"),
+    [
+        (VERSION, "ours", True),
+        pytest.param(VERSION, "ours", False, marks=pytest.mark.long),
+        pytest.param(CLIENT_4, "ours", True, marks=pytest.mark.long),
+        (CLIENT_4, "ours", False),
+    ],
+    indirect=["java", "cluster"],
 )
-@pytest.mark.parametrize("at_the_broker", [True, False])
 def test_consumers_go_back(
     java: JavaPeer, admin: JavaPeer, cluster: Cluster, topic: str, group: str, at_the_broker: bool
 ) -> None:

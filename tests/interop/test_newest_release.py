@@ -78,7 +78,14 @@ def tables(server: Server) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("master", "slave"), [("ours", "newest"), ("newest", "ours")])
+@pytest.mark.parametrize(
+    ("master", "slave"),
+    [
+        # It asks for topics and groups once a minute.
+        pytest.param("ours", "newest", marks=pytest.mark.long),
+        ("newest", "ours"),
+    ],
+)
 def test_a_slave_of_a_master_of_the_other_make(
     newest_namesrv: Server, tmp_path: Path, master: str, slave: str
 ) -> None:

@@ -275,7 +275,10 @@ def start(make: str, tmp_path: Path, namesrv: str, store: Path) -> Server:
 
 @pytest.mark.long("cleanly")
 @pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL"])
-@pytest.mark.parametrize(("before", "after"), [("ours", "official"), ("official", "ours")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [pytest.param("ours", "official", marks=pytest.mark.long), ("official", "ours")],
+)
 async def test_open_checkpoints_go_to_the_other_broker(
     jars: Path, tmp_path: Path, own_namesrv: Server, before: str, after: str, stop: str
 ) -> None:

@@ -96,7 +96,7 @@ def send(java: JavaPeer, namesrv: Server, topic: str, mode: str, messages: list[
     )
 
 
-@pytest.mark.long("cleanly")  # test_index_exchange.py has an official broker on such a store
+@pytest.mark.long("cleanly", "not at all")  # test_index_exchange.py has a store of a clean stop
 @pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL", "not at all"])
 def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, stop: str) -> None:
     store = tmp_path / "store"

@@ -331,6 +331,7 @@ def test_a_wheel_takes_nothing_that_was_compiled_before(
     assert built.read_bytes() == wheel.read_bytes()
 
 
+@pytest.mark.long  # in CI, `make accelerator` compiles in place with the same script
 def test_an_editable_install_compiles_in_place(sources: Path, tmp_path: Path) -> None:
     need_compiler()
     pytest.importorskip("editables", reason="pip install editables")

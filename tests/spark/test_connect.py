@@ -225,6 +225,7 @@ def test_a_client_brings_the_source_for_batches(tmp_path: Path, store: Path) -> 
     assert "No module named 'pocketmq'" in found["streamed"]
 
 
+@pytest.mark.long  # test_shipping.py streams with such a PYTHONPATH, without Spark Connect
 def test_a_server_that_is_started_with_the_zip(tmp_path: Path, store: Path) -> None:
     package = tmp_path / "pocketmq.zip"
     assert main(["spark-pack", str(package)]) == ExitCode.OK

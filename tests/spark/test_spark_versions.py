@@ -1,7 +1,8 @@
 """The source in each minor version of PySpark that pyproject.toml allows.
 
 POCKETMQ_SPARK_VERSIONS names those to try in place of the one that is installed, such as "4.0 4.1
-4.2". Each is fetched once into .cache/spark (0.5 GB), without what it depends on.
+4.2". Each is fetched once into .cache/spark (0.5 GB), without what it depends on. Spark Connect is
+tried in the first of them only, and in all with `--long`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ import json, socket, subprocess, sys, pyspark
 from pyspark.sql import SparkSession
 from pocketmq.spark import pruned, register, table_sink
 
-golden, directory, namesrv, client = sys.argv[1:]
+golden, directory, namesrv, client, *features = sys.argv[1:]
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = str(free.getsockname()[1])
@@ -72,11 +73,13 @@ settings = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A server of Spark Connect in this process.
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.connect.grpc.binding.port": port,
 }
+if "connect" in features:  # a server of it in this process
+    settings |= {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+    }
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 options = {"includeSystemTopics": "true", "startingOffsets": "earliest"}
 
@@ -132,11 +135,11 @@ def write_stream():
 
 register(spark)
 found = {"version": pyspark.__version__}
-for feature in (batch, pruned_rows, sunk, written, write_stream, tables, connect):
+for feature in features:
     try:
-        found[feature.__name__] = feature()
+        found[feature] = globals()[feature]()
     except Exception as error:
-        found[feature.__name__] = str(error)
+        found[feature] = str(error)
 print(json.dumps(found))
 """
 
@@ -176,13 +179,23 @@ def fetched(version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq: RocketMQ) -> None:
+def test_each_feature(
+    version: str,
+    golden_clean: Path,
+    tmp_path: Path,
+    rocketmq: RocketMQ,
+    request: pytest.FixtureRequest,
+) -> None:
     from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
+    features = ["batch", "pruned_rows", "sunk", "written", "write_stream", "tables"]
+    with_connect = version == VERSIONS[0] or request.config.getoption("--long")
+    if with_connect:
+        features.append("connect")
     for topic in ("T", "S"):
         rocketmq.sync.create_topic(topic, queues=1)
     path = [PROJECT]
@@ -193,7 +206,7 @@ def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq
         # What one of the processes has compiled, the others need not, nor the next run.
         own["PYTHONDONTWRITEBYTECODE"] = ""
     ended = subprocess.run(
-        [sys.executable, "-c", JOB, golden_clean, tmp_path, rocketmq.namesrv, CLIENT],
+        [sys.executable, "-c", JOB, golden_clean, tmp_path, rocketmq.namesrv, CLIENT, *features],
         env=own | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -209,14 +222,18 @@ def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq
     assert found["pruned_rows"] == by_queue
     assert found["written"] == list("01234")
     assert found["tables"] == len(golden)
-    connect = found["connect"]
-    assert "connect" in connect["client"], connect
-    assert connect["batch"] == by_queue
-    if found["version"].startswith(("4.0.", "4.1.")):
-        refused = [found[feature] for feature in ("sunk", "write_stream")]
-        assert all("need pyspark 4.2 or newer" in error for error in refused)
-        assert isinstance(connect["stream"], str)  # the error; a server may cut it short
-    else:
-        assert connect["stream"] == sorted(golden)
+    streams = not found["version"].startswith(("4.0.", "4.1."))
+    if streams:
         assert found["write_stream"] == sorted(golden)
         assert found["sunk"] == len(golden)
+    else:
+        refused = [found[feature] for feature in ("sunk", "write_stream")]
+        assert all("need pyspark 4.2 or newer" in error for error in refused)
+    if with_connect:
+        connect = found["connect"]
+        assert "connect" in connect["client"], connect
+        assert connect["batch"] == by_queue
+        if streams:
+            assert connect["stream"] == sorted(golden)
+        else:
+            assert isinstance(connect["stream"], str)  # the error; a server may cut it short

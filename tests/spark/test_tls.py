@@ -53,16 +53,14 @@ def namesrv(certificate: Certificate) -> Iterator[str]:
 
     async def serve() -> None:
         done = asyncio.Event()
-        async with EmbeddedServer(bind=HIDDEN, advertise=SHOWN) as server:
-            ports = [
-                int(address.rsplit(":")[1])
-                for address in (server.namesrv, f"{SHOWN}:{server.broker.port}")
-            ]
-            fronts = [
-                Encrypting(certificate, (HIDDEN, port), port=port, mutual=True) for port in ports
-            ]
-            for front in fronts:
-                await front.start()
+        fronts = [Encrypting(certificate, (HIDDEN, 0), mutual=True) for _ in range(2)]
+        # First, since the address that others use has fewer free ports.
+        for front in fronts:
+            await front.start()
+        namesrv, broker = (front.port for front in fronts)
+        async with EmbeddedServer(
+            bind=HIDDEN, advertise=SHOWN, namesrv_port=namesrv, listen_port=broker
+        ):
             ready.set_result((fronts[0].address, asyncio.get_running_loop(), done))
             await done.wait()
             for front in fronts:
@@ -71,13 +69,13 @@ def namesrv(certificate: Certificate) -> Iterator[str]:
     with ThreadPoolExecutor(1) as thread:
         served = thread.submit(asyncio.run, serve())
         futures: list[Future[Any]] = [ready, served]
-        wait(futures, timeout=30, return_when=FIRST_COMPLETED)
+        wait(futures, return_when=FIRST_COMPLETED)
         if served.done():  # by an error
             served.result()
         address, loop, done = ready.result(timeout=0)
         yield address
         loop.call_soon_threadsafe(done.set)
-        served.result(timeout=30)
+        served.result()
 
 
 def files(certificate: Certificate) -> dict[str, str]:
@@ -89,7 +87,7 @@ def files(certificate: Certificate) -> dict[str, str]:
 
 
 def write(namesrv: str, **options: str) -> int:
-    given = {"namesrv": namesrv, "topic": "T", "timeout": "5", **options}
+    given = {"namesrv": namesrv, "topic": "T", **options}
     parsed = WriterOptions.parse(given, streaming=False)
     batch = pa.RecordBatch.from_pydict({"body": [b"%d" % number for number in range(100)]})
     return send_rows(iter([batch]), Rows("T", most_messages=50, most_bytes=1 << 20), parsed)
