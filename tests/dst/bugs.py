@@ -110,8 +110,10 @@ BUGS: Final = {
         "        self._disconnect(at)\n        self._by_channel.setdefault(",
         "        self._by_channel.setdefault(",
         "L",
+        # The broker is back before the name server closes the connection of its former life.
         lambda plan: any(
-            f.kind == "partition" and {f.target, *f.others} >= {"broker0", "names0"}
+            (f.kind == "power" and f.target == "broker0")
+            or (f.kind == "partition" and {f.target, *f.others} >= {"broker0", "names0"})
             for f in plan.faults
         ),
     ),

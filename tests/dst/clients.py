@@ -19,7 +19,7 @@ from pocketmq import (
     TransactionState,
 )
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.errors import BatchSendError, NoRouteInfo, RemotingError
+from pocketmq.client.errors import BatchSendError, NoRouteInfo, RemotingError, TopicNotExist
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.send_result import SendStatus
 from pocketmq.remoting.connection import Connection
@@ -450,7 +450,7 @@ class Auditor:
                 await asyncio.sleep(LOOK)
                 try:
                     await self._look(admin)
-                except NoRouteInfo as error:
+                except (NoRouteInfo, TopicNotExist) as error:
                     self._history.unknown.append((self._cluster.scheduler.now, repr(error)))
                 except RemotingError:
                     pass

@@ -102,7 +102,7 @@ class History:
     losses: when the master was lost for good.
     queues: how many each topic had in the end.
     downs: from when to when a broker was killed.
-    unknown: when the auditor was told that a topic does not exist, which does.
+    unknown: when the auditor was told that there is no route of a topic, which exists.
     stored: what an administrator found in the end.
     begins: the first offset of each topic's queue then; what was before it has expired.
     """
