@@ -38,7 +38,7 @@ MOST_SHOWN: Final = 20
 class Outcome:
     """Attributes:
     wrong: what was promised and not kept; empty is good.
-    digest: the same in each run of a plan.
+    digest: of all steps and of what clients saw: the same in each run of a plan.
     """
 
     plan: Plan
@@ -99,7 +99,8 @@ class Simulation:
         outcome.wrong += members.disagree(self.cluster)
         outcome.wrong += checkers.wrong(self._plan, self.history)
         outcome.cpu = patches.real_cpu_time() - began
-        outcome.digest = self._scheduler.digest
+        seen = (self.history.sends, self.history.deliveries, self.history.commits)
+        outcome.digest = hash((self._scheduler.digest, repr(seen)))
         outcome.virtual = self._scheduler.now / SECOND
         outcome.sent = len(self.history.sends)
         outcome.delivered = len(self.history.deliveries)

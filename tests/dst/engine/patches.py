@@ -34,6 +34,8 @@ real_time: Final = time.perf_counter
 real_cpu_time: Final = time.process_time
 escapes: Final[list[str]] = []
 DESCRIPTORS: Final = 65_536
+REAL_CLOCKS: Final = ("clock_gettime", "clock_gettime_ns", "process_time_ns", "thread_time_ns")
+"""Those that nothing reads."""
 PROCESSORS: Final = 2
 
 
@@ -217,6 +219,15 @@ def _time() -> float:
     return scheduler.time_ns() / 1e9
 
 
+def _of_a_time(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The call for a given time; without one it reads the clock."""
+
+    def call(seconds: float | None = None) -> Any:
+        return real(_time() if seconds is None else seconds)
+
+    return call
+
+
 def install() -> None:
     """To be called once, before anything of the product is imported."""
     if any(name.startswith("pocketmq") for name in sys.modules):
@@ -235,6 +246,9 @@ def install() -> None:
                 "process_time": _monotonic,
                 "thread_time": _monotonic,
                 "sleep": scheduler.sleep,
+                "localtime": _of_a_time(time.localtime),
+                "gmtime": _of_a_time(time.gmtime),
+                **{name: _guarded("a real clock", getattr(time, name)) for name in REAL_CLOCKS},
             },
         ),
         (
