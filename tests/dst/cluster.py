@@ -119,6 +119,16 @@ class Cluster:
     def address(self, name: str, port: int) -> str:
         return f"{self.machines[name].ip}:{port}"
 
+    def machine_at(self, address: str) -> str:
+        """The name of the machine with the address of this server."""
+        host = address.rpartition(":")[0]
+        return next(name for name, machine in self.machines.items() if machine.ip == host)
+
+    @property
+    def living(self) -> int:
+        """How many brokers are not lost for good."""
+        return len(self.plan.brokers) - bool(self.lost)
+
     # What runs
 
     async def _name_server(self, machine: Machine) -> None:

@@ -15,6 +15,7 @@ import os
 import queue
 import random
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -131,6 +132,7 @@ def _checked(operation: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 _open, _close, _fsync = os.open, os.close, os.fsync
 _listdir, _scandir = os.listdir, os.scandir
+_real_disk_usage = shutil.disk_usage
 _flock, _lockf, _getrlimit = fcntl.flock, fcntl.lockf, resource.getrlimit
 
 
@@ -200,6 +202,11 @@ class _Entries:
 
     def close(self) -> None:
         pass
+
+
+def _disk_usage(path: Any) -> Any:
+    machine = scheduler.machine
+    return _real_disk_usage(path) if machine is None else machine.disk.usage()
 
 
 def _limits(which: int) -> tuple[int, int]:
@@ -293,6 +300,7 @@ def install() -> None:
                 "scandir": _Entries,
             },
         ),
+        (shutil, {"disk_usage": _disk_usage}),
         (fcntl, {"flock": _locked(_flock), "lockf": _locked(_lockf)}),
         (resource, {"getrlimit": _limits}),
         (
