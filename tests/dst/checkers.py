@@ -361,7 +361,8 @@ def health_is_true(plan: Plan, history: History) -> Iterator[str]:
     """H: no member says that it is ready while its disk is full."""
     for health in history.health:
         for machine, begin, end in history.full_disks:
-            if health.ready and machine == health.machine and begin + TOLD < health.at <= end:
+            full = begin + TOLD < health.at <= min(end, history.calm or end)
+            if health.ready and full and machine == health.machine:
                 yield f"H {machine} said that it is ready while its disk was full"
 
 
