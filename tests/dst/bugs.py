@@ -110,8 +110,10 @@ BUGS: Final = {
         "        self._disconnect(at)\n        self._by_channel.setdefault(",
         "        self._by_channel.setdefault(",
         "L",
+        # The broker is back before the name server closes the connection of its former life.
         lambda plan: any(
-            f.kind == "partition" and {f.target, *f.others} >= {"broker0", "names0"}
+            (f.kind == "power" and f.target == "broker0")
+            or (f.kind == "partition" and {f.target, *f.others} >= {"broker0", "names0"})
             for f in plan.faults
         ),
     ),
@@ -121,6 +123,97 @@ BUGS: Final = {
         "        outage = self.known.get(address)\n",
         "L",
         lambda plan: any(f.kind == "kill" and f.target in plan.brokers for f in plan.faults),
+    ),
+    "late message of a deleted topic": Bug(
+        "pocketmq.broker.destinations",
+        "        if accepted_at < topics.created(topic) or (\n            origin",
+        "        if (\n            origin",
+        "D1",
+        lambda plan: any(client.delayed for client in plan.clients),
+    ),
+    "lock by the wall clock": Bug(
+        "pocketmq.broker.tables.tables",
+        "QueueLocks(monotonic,",
+        "QueueLocks(clock,",
+        "A8",
+        lambda plan: (
+            sum(client.role == "orderly" for client in plan.clients) > 1
+            and any(f.kind == "clock" and f.target in plan.brokers for f in plan.faults)
+        ),
+    ),
+    "commit after a rollback": Bug(
+        "pocketmq.broker.processors.send.end_transaction",
+        "        if not self._ops.is_open(half):\n",
+        "        if False:\n",
+        "A5",
+        lambda plan: any(client.flow == "transacted" and client.fails for client in plan.clients),
+    ),
+    "slave that is never ready": Bug(
+        "pocketmq.broker.health_check",
+        "unregistered=self._unregistered(),",
+        "unregistered=self._unregistered() or store.role_refusal,",
+        "L",
+        lambda plan: plan.cluster != "single" and not plan.lost_master,
+    ),
+    "full disk that is ready": Bug(
+        "pocketmq.broker.health",
+        "        if self.free < LEAST_FREE:\n",
+        "        if self.free < 0:\n",
+        "H",
+        lambda plan: any(f.kind == "full disk" for f in plan.faults),
+    ),
+    "acknowledged with the next one": Bug(
+        "pocketmq.broker.pop.check_point",
+        "self.bit_map |= 1 << index",
+        "self.bit_map |= 3 << index",
+        "A2 A6 L",
+        lambda plan: "popped" in plan.flows,
+    ),
+    "failure that counts as done": Bug(
+        "pocketmq.client.consumer.dispatch.send_back",
+        "            return False\n        return True\n\n    async def _return",
+        "            return True\n        return True\n\n    async def _return",
+        "A2 L",
+        lambda plan: (
+            any(client.fails and client.role == "push" for client in plan.clients)
+            and any(f.kind == "kill" and f.target in plan.brokers for f in plan.faults)
+        ),
+    ),
+    "divergent log not cut": Bug(
+        "pocketmq.broker.controller.master_link",
+        "        return place if place is not None and place < self._log.end else None",
+        "        return None",
+        "A1 A9 A10",
+        lambda plan: plan.cluster == "group",
+    ),
+    "handed over while it is worked on": Bug(
+        "pocketmq.client.consumer.rebalance.queue_ownership",
+        "        await self._idle(pq)\n        if monotonic()",
+        "        if monotonic()",
+        "A8",
+        lambda plan: sum(client.role == "orderly" for client in plan.clients) > 1,
+    ),
+    "timed too early": Bug(
+        "pocketmq.broker.delayed.timer",
+        "if time is None or time >= self._now_slot:",
+        "if time is None or time > self._now_slot:",
+        "A4",
+        lambda plan: "delayed" in plan.flows and all(f.kind != "clock" for f in plan.faults),
+    ),
+    "queue of nobody": Bug(
+        "pocketmq.client.consumer.rebalance.strategies",
+        "start + least + (index < extra)]",
+        "start + least]",
+        "A2 L",
+        lambda plan: any(client.name.endswith("-1") and client.group for client in plan.clients),
+    ),
+    # Not one of the product: the simulation has to notice it.
+    "clock of the real world": Bug(
+        "pocketmq.remoting.monotonic",
+        "time.monotonic_ns()",
+        "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
+        "guard:",
+        lambda plan: True,
     ),
 }
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from .engine.scheduler import EPOCH, MILLISECOND, SECOND
-from .history import Delivery, History, Place, Send, Stored
+from .history import Delivery, History, Operation, Place, Send, Stored
 from .plan import Plan
 
 Check = Callable[[Plan, History], Iterator[str]]
@@ -20,6 +20,8 @@ EARLY: Final = 5 * MILLISECOND
 LOCK_LIFE: Final = 60 * SECOND
 RECONNECTED: Final = 4 * SECOND
 """How long after a broker's start its producers have found it."""
+TOLD: Final = SECOND
+"""How old a member's answer about itself may be."""
 TABLES: Final = 10 * SECOND
 """How long a slave may have older tables than its master."""
 
@@ -224,7 +226,9 @@ def one_owner_at_a_time(plan: Plan, history: History) -> Iterator[str]:
             continue
         overlaps = before.ended is not None and before.ended > delivery.at
         # A broker that was started again knows no locks; who slept too long has lost its own.
-        excused = history.disturbed(before.at - LOCK_LIFE, delivery.at) or before.client in paused
+        # A lock does not depend on what the clock shows.
+        disturbed = history.disturbed(before.at - LOCK_LIFE, delivery.at, clocks=False)
+        excused = disturbed or before.client in paused
         if overlaps and not excused:
             yield f"A8 {before.client} and {delivery.client} had {delivery.place} at once"
 
@@ -331,10 +335,35 @@ def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
             yield f"D1 {send.name} is there, though its topic was deleted since"
         if send.name in names or not promised(plan, send):
             continue
+        if not send.queue_known:
+            continue  # it may come only after everything was read
         touched = any(change.ended is None or change.ended >= send.began for change in changes)
         made = any(change.what == "create" and change.ok for change in changes)
         if not touched and made and not (history.power_cuts and not plan.synchronous):
             yield f"D1 {send.name} was stored at {send.place} since the last change, and is not"
+    yield from _late(plan, history, deletions)
+
+
+def _late(plan: Plan, history: History, deletions: list[Operation]) -> Iterator[str]:
+    """Delayed messages that came though their topic was deleted before they were due."""
+    if plan.lost_master or any(fault.kind == "clock" for fault in plan.faults):
+        return
+    for delivery in history.deliveries:
+        send = history.sends.get(delivery.name)
+        if send is None or send.topic != "scratch" or not send.due or send.ended is None:
+            continue
+        ended = send.ended
+        if any(ended <= o.began and (o.ended or 0) < send.due for o in deletions):
+            yield f"D1 {send.name} came to {delivery.client}, though its topic was deleted before"
+
+
+def health_is_true(plan: Plan, history: History) -> Iterator[str]:
+    """H: no member says that it is ready while its disk is full."""
+    for health in history.health:
+        for machine, begin, end in history.full_disks:
+            full = begin + TOLD < health.at <= min(end, history.calm or end)
+            if health.ready and full and machine == health.machine:
+                yield f"H {machine} said that it is ready while its disk was full"
 
 
 def sends_go_on(plan: Plan, history: History) -> Iterator[str]:
@@ -379,6 +408,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     deleted_is_gone,
     sends_go_on,
     routes_stay,
+    health_is_true,
     nothing_unexpected,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -19,18 +20,20 @@ from pocketmq import (
     TransactionState,
 )
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.errors import BatchSendError, NoRouteInfo, RemotingError
+from pocketmq.client.errors import BatchSendError, NoRouteInfo, RemotingError, TopicNotExist
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.send_result import SendStatus
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.frames.frame import Command
-from pocketmq.remoting.headers import Header
+from pocketmq.remoting.headers import EndTransactionRequestHeader, Header
 from tests.broker.pop.consuming import PopClient
 
 from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .engine.scheduler import MILLISECOND, SECOND
-from .history import Commit, Delivery, History, Operation, Place, Send, Stored
+from .history import Commit, Delivery, Health, History, Operation, Place, Send, Stored
 from .plan import Client, Plan
 
 TIMEOUT: Final = 6.0
@@ -48,6 +51,8 @@ SETTLED: Final = 6.0
 """How long before everything is read: a member of a group shows the last messages only after its
 master has told it that all have them, with the next heartbeat."""
 SCRATCH: Final = "scratch"
+ENDED: Final = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
+"""Answers to the end of a transaction: it has ended now, or before."""
 
 
 class Failure(Exception):
@@ -318,6 +323,8 @@ class _Producing:
                 await self._delayed()
             case "transacted":
                 await self._transaction()
+            case _ if (share := self._client.delayed) and machine_random(self._machine) < share:
+                await self._delayed()
             case _:
                 send = self._made()
                 await self._send(send, self._message(send))
@@ -396,8 +403,34 @@ class _Producing:
                 elif send.fate == "rollback":
                     transaction.rollback()
             self._answered(send, transaction.half)
+            if send.fate == "rollback" and machine_random(self._machine) < self._client.fails:
+                await self._commit_rolled_back(transaction.half)
         except RemotingError as error:
             self._failed(send, error)
+
+    async def _commit_rolled_back(self, half: SendResult) -> None:
+        """Roll a transaction back, and commit it after the broker has answered: only a client that
+        is wrong does that."""
+        place = decode_offset_msg_id(half.offset_msg_id)
+        with suppress(RemotingError, OSError):
+            connection = await Connection.open(f"{place.host}:{place.port}")
+            try:
+                for state in (TransactionState.ROLLBACK, TransactionState.COMMIT):
+                    header = EndTransactionRequestHeader(
+                        producer_group=f"producers-{self._client.flow}",
+                        tran_state_table_offset=half.queue_offset,
+                        commit_log_offset=place.physical_offset,
+                        commit_or_rollback=state,
+                        msg_id=half.msg_id,
+                        transaction_id=half.transaction_id,
+                    )
+                    answer = await connection.request(
+                        RequestCode.END_TRANSACTION, header, timeout=TIMEOUT
+                    )
+                    if answer.code not in ENDED:
+                        return
+            finally:
+                await connection.close()
 
     def _answered(self, send: Send, result: SendResult) -> None:
         clients = self._clients
@@ -421,6 +454,7 @@ class Auditor:
         ready: the topics exist.
         finishing: it is to read everything, once no group lags; `hurried`: even if one does.
     done: it has read everything.
+    unready: why not all members are ready, by their own words at the last look; empty if they are.
     """
 
     def __init__(self, plan: Plan, cluster: Cluster, history: History) -> None:
@@ -430,6 +464,7 @@ class Auditor:
         self.done = False
         self.error: RemotingError | None = None
         self.lags: dict[str, int] = {}
+        self.unready = "nothing is known of the members yet"
         self._plan = plan
         self._cluster = cluster
         self._history = history
@@ -450,10 +485,12 @@ class Auditor:
                 await asyncio.sleep(LOOK)
                 try:
                     await self._look(admin)
-                except NoRouteInfo as error:
+                except (NoRouteInfo, TopicNotExist) as error:
                     self._history.unknown.append((self._cluster.scheduler.now, repr(error)))
                 except RemotingError:
                     pass
+                with suppress(RemotingError):
+                    await self._ask_health(admin)
             await asyncio.sleep(SETTLED)
             while not self.done:
                 try:
@@ -485,6 +522,25 @@ class Auditor:
                     place = (topic, queue.broker_name, queue.queue_id)
                     commit = Commit(self._cluster.scheduler.now, group, *place, offset)
                     self._history.commits.append(commit)
+
+    async def _ask_health(self, admin: Admin) -> None:
+        """Ask each member about itself."""
+        cluster, history = self._cluster, self._history
+        self.unready = "not all members could be asked"
+        info = await admin.cluster_info()
+        group = info.broker_addr_table.get(BROKER_NAME)
+        members = {} if group is None else group.broker_addrs
+        problems = []
+        for number, address in sorted(members.items()):
+            figures = await admin.broker_runtime(BROKER_NAME, member=number)
+            machine = cluster.machine_at(address)
+            ready = figures["memberReady"] == "true"
+            told = Health(cluster.scheduler.now, machine, ready, figures["memberProblems"])
+            history.health.append(told)
+            if not ready:
+                problems.append(f"{machine}: {told.problems}")
+        if len(members) >= cluster.living:
+            self.unready = "; ".join(problems)
 
     async def _lag(self, admin: Admin) -> dict[str, int]:
         return {group: await admin.lag(group, topic) for group, topic in self._groups().items()}

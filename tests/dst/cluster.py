@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -13,13 +14,14 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import load_broker_config
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.serving.long_requests import TURN
 from pocketmq.remoting.serving.server import RemotingServer
 from pocketmq.remoting.settings.properties_file import format_properties
 from tests.broker.controller.controller_stub import ControllerStub
 
 from .engine.machine import Machine
 from .engine.network import Network
-from .engine.scheduler import MILLISECOND, Scheduler
+from .engine.scheduler import MILLISECOND, SECOND, Scheduler
 from .plan import Plan
 
 Main = Callable[[], Coroutine[Any, Any, None]]
@@ -117,6 +119,16 @@ class Cluster:
     def address(self, name: str, port: int) -> str:
         return f"{self.machines[name].ip}:{port}"
 
+    def machine_at(self, address: str) -> str:
+        """The name of the machine with the address of this server."""
+        host = address.rpartition(":")[0]
+        return next(name for name, machine in self.machines.items() if machine.ip == host)
+
+    @property
+    def living(self) -> int:
+        """How many brokers are not lost for good."""
+        return len(self.plan.brokers) - bool(self.lost)
+
     # What runs
 
     async def _name_server(self, machine: Machine) -> None:
@@ -154,10 +166,23 @@ class Cluster:
             settings["controllerAddr"] = self.address(CONTROLLER, CONTROLLER_PORT)
         config, _ = load_broker_config(format_properties(settings))
         self.brokers.pop(machine.name, None)
-        broker = Broker(config)
+        broker = Broker(config, work_clock=self._work_clock(machine))
         await broker.start()
         self.brokers[machine.name] = broker
         await forever()
+
+    def _work_clock(self, machine: Machine) -> Callable[[], float]:
+        """A clock that finds each time that some work was done since the last look: so a few steps
+        fill a turn, and requests that take long are divided."""
+        scheduler = self.scheduler
+        chance = scheduler.stream(f"work {machine.name} {machine.lives}")
+        longest = int(TURN * SECOND)
+
+        def clock() -> float:
+            scheduler.work(chance.randrange(longest))
+            return time.monotonic()
+
+        return clock
 
     async def _controller(self, machine: Machine) -> None:
         stub = self._stub = ControllerStub()

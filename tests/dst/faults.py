@@ -45,7 +45,9 @@ class Faults:
         length = int(fault.seconds * SECOND)
         self._cluster.scheduler.step("fault", fault.kind, fault.target, fault.seconds)
         if self._concerns_servers(fault):
-            self._history.server_faults.append((now, now + length + AFTERMATH))
+            steps = fault.kind == "clock"
+            known = self._history.clock_steps if steps else self._history.server_faults
+            known.append((now, now + length + AFTERMATH))
         match fault.kind:
             case "kill":
                 machine.kill()
@@ -82,6 +84,7 @@ class Faults:
                 self._later(length, self._replace_process, machine)
             case "full disk":
                 machine.disk.full = True
+                self._history.full_disks.append((fault.target, now, now + length))
                 self._later(length, self._empty_disk, machine)
             case "clock":
                 machine.step_clock(int(float(fault.amount) * SECOND))

@@ -86,6 +86,15 @@ class Commit(NamedTuple):
     offset: int
 
 
+class Health(NamedTuple):
+    """Whether the member on a machine said that it is ready, and why it is not."""
+
+    at: Nanoseconds
+    machine: str
+    ready: bool
+    problems: str
+
+
 class Stored(NamedTuple):
     place: Place
     name: str
@@ -99,10 +108,13 @@ class History:
     sends: by name.
     handled: names of messages by group.
     server_faults: when a broker was killed, cut off and so on; see `disturbed`.
+    clock_steps: when a server's clock was set; leases do not depend on it.
+    full_disks: from when to when a machine's disk was full.
+    health: what members said of themselves; see `Health`.
     losses: when the master was lost for good.
     queues: how many each topic had in the end.
     downs: from when to when a broker was killed.
-    unknown: when the auditor was told that a topic does not exist, which does.
+    unknown: when the auditor was told that there is no route of a topic, which exists.
     stored: what an administrator found in the end.
     begins: the first offset of each topic's queue then; what was before it has expired.
     """
@@ -117,6 +129,9 @@ class History:
     errors: list[str] = field(default_factory=list)
     power_cuts: list[Nanoseconds] = field(default_factory=list)
     server_faults: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    clock_steps: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    full_disks: list[tuple[str, Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    health: list[Health] = field(default_factory=list)
     downs: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
     unknown: list[tuple[Nanoseconds, str]] = field(default_factory=list)
     losses: list[Nanoseconds] = field(default_factory=list)
@@ -131,6 +146,8 @@ class History:
         delivery.ended = now
         self.handled[delivery.group].add(delivery.name)
 
-    def disturbed(self, begin: Nanoseconds, end: Nanoseconds) -> bool:
-        """Whether anything happened to a broker in between."""
-        return any(at <= end and until >= begin for at, until in self.server_faults)
+    def disturbed(self, begin: Nanoseconds, end: Nanoseconds, *, clocks: bool = True) -> bool:
+        """Whether anything happened to a broker in between, other than to its clock without
+        `clocks`."""
+        faults = self.server_faults + (self.clock_steps if clocks else [])
+        return any(at <= end and until >= begin for at, until in faults)

@@ -15,6 +15,7 @@ Seconds = float
 FLOWS: Final = ("plain", "batch", "ordered", "delayed", "transacted", "popped", "scratch")
 """Topics, and with them kinds of producers and consumers."""
 CONTROLLER_MEMBERS: Final = 3
+DELAYED: Final = 0.3
 
 
 class Fault(msgspec.Struct, omit_defaults=True):
@@ -37,7 +38,13 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 
 class Client(msgspec.Struct, omit_defaults=True):
-    """`role` is produce, push, pull, pop, or administer; `rate` messages a second."""
+    """`role` is produce, push, pull, pop, or administer; `rate` messages a second.
+
+    Attributes:
+        fails: how many of its messages a consumer fails to handle at first, and how many
+            transactions a producer commits after it has rolled them back.
+        delayed: how many messages of the topic that is deleted are to come later.
+    """
 
     name: str
     role: str
@@ -46,6 +53,7 @@ class Client(msgspec.Struct, omit_defaults=True):
     rate: float = 0.0
     retries: int = 2
     fails: float = 0.0
+    delayed: float = 0.0
 
 
 class Plan(msgspec.Struct, omit_defaults=True):
@@ -156,6 +164,9 @@ def _clients(flow: str, chance: Random) -> list[Client]:
         Client(f"send-{flow}-{number}", "produce", flow, rate=rate, retries=chance.choice((0, 2)))
         for number in range(chance.choice((1, 1, 2)))
     ]
+    if flow == "scratch":
+        for client in found:
+            client.delayed = DELAYED
     match flow:
         case "ordered":
             found += consumers("orderly", "orderly", 1, 3)

@@ -26,6 +26,8 @@ SENDS: Final = 30 * SECOND
 """How long after the last fault every producer has to succeed."""
 JOINED: Final = 60 * SECOND
 """How long after that every member of a group has what the others have."""
+READY: Final = 60 * SECOND
+"""How long after that every member says that it is ready."""
 ANSWERS: Final = 20 * SECOND
 """How long after the producers stopped every call has ended."""
 DRAIN: Final = 120 * SECOND
@@ -38,7 +40,7 @@ MOST_SHOWN: Final = 20
 class Outcome:
     """Attributes:
     wrong: what was promised and not kept; empty is good.
-    digest: the same in each run of a plan.
+    digest: of all steps and of what clients saw: the same in each run of a plan.
     """
 
     plan: Plan
@@ -99,7 +101,8 @@ class Simulation:
         outcome.wrong += members.disagree(self.cluster)
         outcome.wrong += checkers.wrong(self._plan, self.history)
         outcome.cpu = patches.real_cpu_time() - began
-        outcome.digest = self._scheduler.digest
+        seen = (self.history.sends, self.history.deliveries, self.history.commits)
+        outcome.digest = hash((self._scheduler.digest, repr(seen)))
         outcome.virtual = self._scheduler.now / SECOND
         outcome.sent = len(self.history.sends)
         outcome.delivered = len(self.history.deliveries)
@@ -136,6 +139,8 @@ class Simulation:
             SENDS, lambda: producers <= clients.succeeded.keys(), "not all producers could send"
         )
         self._wait(JOINED, lambda: self.cluster.in_sync, "not all members were in the SyncStateSet")
+        if not self._wait(READY, lambda: not auditor.unready, "not all members were ready"):
+            self._late[-1] += f": {auditor.unready}"
         clients.producing = False
         self._wait(ANSWERS, self._all_answered, "not all sends had an answer")
         if not self._wait(DRAIN, self._all_came, "not everything came") and self._may_lose:

@@ -28,8 +28,9 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(PATIENCE)
 def test_a_few_seeds() -> None:
-    """Every promise is kept, and runs of one seed are the same. `make dst` looks for seeds of which
-    that is not true: here it would make every other change look wrong."""
+    """Every promise is kept, and runs of one seed are the same, also where a broker divides what
+    takes long. `make dst` looks for seeds of which that is not true: here it would make every other
+    change look wrong."""
     run = simulate(FIRST, "--seeds", COUNT, "--seconds", "12", "--double", "5")
     assert run.returncode == 0, run.stdout + run.stderr
 

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .scheduler import EPOCH, MILLISECOND
 
@@ -27,9 +27,19 @@ SECTOR: Final = 512
 SYNC: Final = (100_000, 3 * MILLISECOND)
 """What a sync takes, drawn, nanoseconds."""
 USED_PERCENT: Final = 10
+SIZE: Final = 100 << 30
+"""Of a disk, bytes."""
 
 Names = dict[str, tuple[int, bool]]
 """Of a directory: inode by name, and whether it is a directory."""
+
+
+class DiskUsage(NamedTuple):
+    """What `shutil.disk_usage` returns."""
+
+    total: int
+    used: int
+    free: int
 
 
 class Disk:
@@ -91,6 +101,10 @@ class Disk:
     def modified_ms(self, path: Path) -> int:
         changed = self._modified.get(os.stat(path).st_ino, 0)
         return (EPOCH + changed) // MILLISECOND
+
+    def usage(self) -> DiskUsage:
+        free = 0 if self.full else SIZE - SIZE * USED_PERCENT // 100
+        return DiskUsage(SIZE, SIZE - free, free)
 
     def used_percent(self) -> int:
         return 96 if self.full else USED_PERCENT

@@ -15,6 +15,7 @@ import os
 import queue
 import random
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,6 +35,8 @@ real_time: Final = time.perf_counter
 real_cpu_time: Final = time.process_time
 escapes: Final[list[str]] = []
 DESCRIPTORS: Final = 65_536
+REAL_CLOCKS: Final = ("clock_gettime", "clock_gettime_ns", "process_time_ns", "thread_time_ns")
+"""Those that nothing reads."""
 PROCESSORS: Final = 2
 
 
@@ -129,6 +132,7 @@ def _checked(operation: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 _open, _close, _fsync = os.open, os.close, os.fsync
 _listdir, _scandir = os.listdir, os.scandir
+_real_disk_usage = shutil.disk_usage
 _flock, _lockf, _getrlimit = fcntl.flock, fcntl.lockf, resource.getrlimit
 
 
@@ -200,6 +204,11 @@ class _Entries:
         pass
 
 
+def _disk_usage(path: Any) -> Any:
+    machine = scheduler.machine
+    return _real_disk_usage(path) if machine is None else machine.disk.usage()
+
+
 def _limits(which: int) -> tuple[int, int]:
     return _getrlimit(which) if scheduler.strand is None else (DESCRIPTORS, DESCRIPTORS)
 
@@ -215,6 +224,15 @@ def _monotonic() -> float:
 
 def _time() -> float:
     return scheduler.time_ns() / 1e9
+
+
+def _of_a_time(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The call for a given time; without one it reads the clock."""
+
+    def call(seconds: float | None = None) -> Any:
+        return real(_time() if seconds is None else seconds)
+
+    return call
 
 
 def install() -> None:
@@ -235,6 +253,9 @@ def install() -> None:
                 "process_time": _monotonic,
                 "thread_time": _monotonic,
                 "sleep": scheduler.sleep,
+                "localtime": _of_a_time(time.localtime),
+                "gmtime": _of_a_time(time.gmtime),
+                **{name: _guarded("a real clock", getattr(time, name)) for name in REAL_CLOCKS},
             },
         ),
         (
@@ -279,6 +300,7 @@ def install() -> None:
                 "scandir": _Entries,
             },
         ),
+        (shutil, {"disk_usage": _disk_usage}),
         (fcntl, {"flock": _locked(_flock), "lockf": _locked(_lockf)}),
         (resource, {"getrlimit": _limits}),
         (
