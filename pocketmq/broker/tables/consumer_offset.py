@@ -306,10 +306,6 @@ class ConsumerOffsets(OffsetFile):
         """Remove the offsets of a deleted group."""
         self._forget(self._by_group.get(group, ()))
 
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return (topic, group) of all committed offsets."""
-        return self._pairs(self.table)
-
     def _pairs(self, keys: Iterable[str]) -> list[tuple[str, str]]:
         # Entries of broadcasting groups, "topic@group@broadcast", are not pairs.
         split = [tuple(key.split(SEPARATOR)) for key in keys if key in self.table]

@@ -119,22 +119,25 @@ class ConsumeStatsProcessor:
 
     def _of_all(self, *, is_order: bool) -> Steps[Response]:
         diff = inflight = 0
-        by_group: dict[str, list[msgspec.Raw]] = {group: [] for group in self._groups.table}
+        by_group: dict[str, list[msgspec.Raw]] = {}
         answer = _Pieces()
-        for name, group in sorted(self._offsets.pairs()):
+        for group in list(self._groups.table):
+            by_group[group] = []
+            for name in sorted(self._offsets.topics_of(group)):
+                topic = self._topics.get(name)
+                if topic is None or not self._subscribes(group, name):
+                    continue
+                if is_order and not topic.order:
+                    continue
+                if not self._topics.is_served(name):
+                    continue
+                stats = self._stats(group, name, topic.write_queue_nums)
+                by_group[group].append(msgspec.Raw(answer.add(stats.encode())))
+                for queue in stats.offset_table.values():
+                    diff += queue.broker_offset - queue.consumer_offset
+                    inflight += queue.pull_offset - queue.consumer_offset
+                yield
             yield
-            topic = self._topics.get(name)
-            if group not in by_group or topic is None or not self._subscribes(group, name):
-                continue
-            if is_order and not topic.order:
-                continue
-            if not self._topics.is_served(name):
-                continue
-            stats = self._stats(group, name, topic.write_queue_nums)
-            by_group[group].append(msgspec.Raw(answer.add(stats.encode())))
-            for queue in stats.offset_table.values():
-                diff += queue.broker_offset - queue.consumer_offset
-                inflight += queue.pull_offset - queue.consumer_offset
         body = {
             "brokerAddr": self._address,
             "consumeStatsList": [{group: stats} for group, stats in by_group.items()],
