@@ -133,6 +133,19 @@ async def test_a_share_of_the_pops_by_priority(bench: Bench) -> None:
     assert len(found) == QUEUES
 
 
+async def test_no_level_starves_with_a_factor_below_a_hundred(bench: Bench) -> None:
+    """Each begins an eighth of the pops that are not by priority."""
+    await bench.set_factor(99)
+    await bench.send(*ASCENDING)
+    for number in range(20_000):
+        if number % 100 == 0:
+            await bench.send(*[7] * 100)
+        [message] = await bench.pops.pop(max_msg_nums=1)
+        if message.body == b"0":
+            return
+    raise AssertionError("the lowest level was never popped")
+
+
 @pytest.mark.parametrize("kind", ["NORMAL", "LITE"])
 async def test_other_topics_are_read_as_before(bench: Bench, kind: str) -> None:
     await bench.create(kind)

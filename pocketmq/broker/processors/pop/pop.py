@@ -252,15 +252,15 @@ class PopProcessor:
         """Return the topics to read, in this order."""
         config, chance = self._config, random.randrange(100)
         count = topic.read_queue_nums
-        by_priority = not header.order and chance < self._access.priority_factor(
-            topic, header.consumer_group
-        )
+        factor = 0 if header.order else self._access.priority_factor(topic, header.consumer_group)
+        by_priority = chance < factor
         if header.queue_id >= 0:
             queues: Sequence[int] = (header.queue_id,)
         elif by_priority:
             queues = self._by_priority(count)
         else:
-            start = chance % count if count else 0
+            # With a factor near 100, the chance itself would never begin with some of the queues.
+            start = (random.randrange(count) if factor else chance % count) if count else 0
             queues = (*range(start, count), *range(start))
         sources = [_Source(header.topic, TopicKind.NORMAL, queues)]
         if not header.order:
