@@ -273,7 +273,7 @@ _LATER: Final = (
     ),
     (
         "attributes of groups",
-        "`priority.factor` and `lite.*` are checked and kept, without an effect",
+        "`priority.factor` is used; `lite.*` are checked and kept, without an effect",
     ),
     (
         "`suspend` of CHANGE_MESSAGE_INVISIBLETIME and ChangeInvisibleDuration",
@@ -284,9 +284,11 @@ _LATER: Final = (
         "no user properties for gRPC clients; consumers of remoting clients see them",
     ),
     (
-        "lite topics, priority of messages",
-        "not served: the properties have no effect",
+        "priority messages",
+        "as at 5.5.0 ([pop.md](pop.md#priority)), but `useSeparateRetryQueue` has no effect. A pop "
+        "that is not by priority reads the queues upwards, as at 5.3.3, not downwards",
     ),
+    ("lite topics", "not served: the property has no effect"),
     (
         "deletion of the topics (5002) or groups (5003) of a list",
         "of at most 1,000, at `batchDeleteTopicMaxRate` and `batchDeleteSubscriptionGroupMaxRate` "
@@ -381,7 +383,7 @@ queues and light queues, so this broker leaves the file `abort` in the store.
 
 | attribute | |
 |---|---|
-| `message.type` | any value of 5.3.3; `PRIORITY` and `LITE` are kept, without an effect |
+| `message.type` | any value of 5.3.3, and `PRIORITY`; `LITE` is kept, without an effect |
 | `lite.topic.expiration` | kept, without an effect |
 | `queue.type` | `SimpleCQ` |
 | `cleanup.policy` | `DELETE` |

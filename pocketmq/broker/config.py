@@ -187,6 +187,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     enable_retry_topic_v2: bool = False
     retrieve_message_from_pop_retry_topic_v1: bool = True
     pop_from_retry_probability: Annotated[int, Meta(ge=0, le=100)] = 20  # %
+    # Pops by priority: whether the last queue comes first, and how often retries do.
+    priority_order_asc: bool = True
+    pop_from_retry_probability_for_priority: Annotated[int, Meta(ge=0, le=100)] = 0  # %
     pop_response_return_actual_retry_topic: bool = False
     init_pop_offset_by_check_msg_in_mem: bool = True
     enable_pop_message_threshold: bool = False

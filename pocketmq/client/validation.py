@@ -35,7 +35,6 @@ APPLICATION_PROPERTIES = frozenset(
         names.INNER_MULTI_DISPATCH,
         names.SHARDING_KEY,
         names.TRACE_CONTEXT,
-        names.PRIORITY,
         names.LITE_TOPIC,
     }
 )
@@ -241,6 +240,10 @@ def check_batchable(message: Message) -> None:
         return
     if is_delayed(message):
         raise InvalidMessage("a message with a delay level or timer cannot be sent in a batch")
+    if message.priority is not None:
+        raise InvalidMessage(
+            "a message with a priority cannot be sent in a batch: it has no effect"
+        )
     raise InvalidMessage(
         f"topic {message.topic}: messages to retry topics, or with the property "
         f"{names.INNER_MULTI_DISPATCH}, cannot be sent in a batch"
@@ -263,6 +266,7 @@ def goes_alone(message: Message) -> bool:
         message.delay_level
         or message.deliver_at
         or message.delay
+        or message.priority is not None
         # Comparing the first character first halves the time; this runs for each lingering message.
         or (message.topic[:1] == "%" and message.topic.startswith(RETRY_PREFIX))
         or (message.properties and not _NEVER_BATCHED.isdisjoint(message.properties))

@@ -16,6 +16,7 @@ from pocketmq.message.compression import MAX_DECOMPRESSED, CompressionError, dec
 from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.payload import decode_payload, encode_payload
+from pocketmq.message.priority import priority_of
 from pocketmq.message.record import Record
 from pocketmq.message.record_layout import MAX_TOPIC_V1, MIN_RECORD, Parts, decode_parts
 from pocketmq.message.sysflag import COMPRESSED
@@ -51,6 +52,7 @@ class MessageFields(TypedDict, total=False):
     wait_stored: bool
     deliver_at: int | datetime
     delay: float | timedelta
+    priority: int | None
 
 
 class Message(msgspec.Struct):
@@ -68,8 +70,9 @@ class Message(msgspec.Struct):
         deliver_at: when to have it delivered: a datetime (local time if it has no time zone) or
             Unix milliseconds, which may be in the past; 0 for at once.
         delay: seconds, or a timedelta, to have it delivered later; 0 for at once.
+        priority: from 0 on, for topics of priority messages (RIP-80, since 5.4); None for none.
 
-    Of delay_level, deliver_at and delay at most one may be set.
+    Of delay_level, deliver_at, delay and priority at most one may be set.
     """
 
     topic: str
@@ -82,6 +85,7 @@ class Message(msgspec.Struct):
     wait_stored: bool = True
     deliver_at: int | datetime = 0
     delay: float | timedelta = 0.0
+    priority: int | None = None
 
     def __repr__(self) -> str:
         return _short_repr(self, self.__struct_fields__)
@@ -292,6 +296,11 @@ class MessageExt(msgspec.Struct):
         return self.properties.get(names.SHARDING_KEY)
 
     @property
+    def priority(self) -> int | None:
+        """The priority that it was sent with; None without one."""
+        return priority_of(self.properties)
+
+    @property
     def origin(self) -> Origin | None:
         """The origin of a message in a retry or dead-letter topic; None for any other."""
         properties = self.properties
@@ -328,7 +337,8 @@ class MessageExt(msgspec.Struct):
         return sent + int(wait[:MOST_DIGITS])
 
     def to_message(self, topic: str | None = None) -> Message:
-        """A new message to send: topic, body, tag, keys, flag and the application's properties.
+        """A new message to send: topic, body, tag, keys, flag, priority and the application's
+        properties.
 
         `topic` sends it elsewhere; a retried or dead message goes to its original topic by default.
         """
@@ -342,6 +352,7 @@ class MessageExt(msgspec.Struct):
             keys=self.keys,
             properties=self.user_properties,
             flag=self.flag,
+            priority=self.priority,
         )
 
     def __repr__(self) -> str:
@@ -405,7 +416,7 @@ def _short_repr(message: Message, fields: Sequence[str]) -> str:
     defaults = Message.__struct_defaults__
     for name, default in zip(reversed(fields), reversed(defaults), strict=False):
         value = getattr(message, name)
-        if value != (default() if callable(default) else default) and value:
+        if value != (default() if callable(default) else default) and (value or value == 0):
             told.insert(2, f"{name}={value!r}")
     if not message.wait_stored:
         told.append("wait_stored=False")

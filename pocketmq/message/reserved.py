@@ -42,8 +42,8 @@ _TABLE: Final = {
         names.BORN_HOST,
         names.BORN_TIMESTAMP,
         names.INNER_MULTI_DISPATCH,
-        # Of later releases, without effect here.
         names.PRIORITY,
+        # Of later releases, without effect here.
         names.LITE_TOPIC,
         names.ORIGIN_GROUP,
         # Transactions. In a batch TRAN_MSG has no effect, as with the official broker.

@@ -41,6 +41,7 @@ HOSTILE = {
     "TRAN_MSG": "true",
     "POP_CK": "0 1 1 0 0 b0 0 0",
     "INNER_MULTI_DISPATCH": f"%LMQ%{SECRET}",
+    "_SYS_MSG_PRIORITY_": "0",  # the queue that is read
 }
 
 

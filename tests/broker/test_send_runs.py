@@ -53,7 +53,13 @@ NOW = 1_700_000_000_000
 TOPICS = ("orders", "stock", "t" * 100, "unknown", "wrong.")
 KEYS = ("", "KEYS\x01k%d\x02", "KEYS\x01ключ %d\x02", 'KEYS\x01"a\\b/%d\x02', "K\x01\n\t%d\x02")
 TAGS = ("", "TAGS\x01paid\x02", "TAGS\x01打\x02", "TAGS\x01\x02", "TAGS\x01a\x02TAGS\x01b\x02")
-ODD = ("DELAY\x013\x02", "TIMER_DELAY_SEC\x011\x02", "__SHARDINGKEY\x01s\x02", "WAIT\x01false\x02")
+ODD = (
+    "DELAY\x013\x02",
+    "TIMER_DELAY_SEC\x011\x02",
+    "__SHARDINGKEY\x01s\x02",
+    "WAIT\x01false\x02",
+    "_SYS_MSG_PRIORITY_\x012\x02",
+)
 
 
 def properties(chance: random.Random, number: int) -> str:

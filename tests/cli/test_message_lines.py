@@ -66,6 +66,13 @@ def test_a_json_line_keeps_what_it_does_not_replace() -> None:
     assert (message.tags, message.keys, message.delay) == ("paid", ("all",), 1.5)
 
 
+def test_a_line_may_have_a_priority() -> None:
+    template = MessageTemplate("orders", priority=3)
+    assert template.plain(b"x").priority == 3
+    assert template.json(b'{"body": "x"}').priority == 3
+    assert template.json(b'{"body": "x", "priority": 0}').priority == 0
+
+
 @pytest.mark.parametrize(
     ("line", "body"),
     [
@@ -91,7 +98,7 @@ def test_one_key_needs_no_list() -> None:
         (b'{"body": "x", "bodyBase64": "eA=="}', "needs one of the fields"),
         (b'{"body": ""}', "the body is empty"),
         (b'{"body": "x", "tag": "a"}', "unknown field 'tag', did you mean tags"),
-        (b'{"body": "x", "priority": 1}', "unknown field 'priority'; the fields are body, "),
+        (b'{"body": "x", "urgency": 1}', "unknown field 'urgency'; the fields are body, "),
         (b'{"bodyBase64": "?"}', "bodyBase64 is not a text in Base64"),
         (b'{"bodyBase64": 1}', "bodyBase64 is not a text in Base64"),
         (b'{"body": "x", "tags": "a||b"}', "'a||b' is not one tag"),

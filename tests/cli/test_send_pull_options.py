@@ -29,6 +29,18 @@ def test_a_delayed_message_has_no_place_in_its_topic_yet(call: Call) -> None:
     assert re.fullmatch(said, sent.err.splitlines()[0])
 
 
+def test_a_priority_is_the_queue_of_a_message(call: Call) -> None:
+    call("topics", "create", "urgent", "--queues", "4", "--type", "priority")
+    for priority in ("0", "2", "9"):
+        sent = call("send", "urgent", priority, "--priority", priority)
+        queue = min(int(priority), 3)
+        assert re.match(rf"stored as urgent/[^/]+/{queue}/", sent.err.splitlines()[0])
+    refused = call("send", "urgent", "x", "--priority", "-1")
+    assert refused.code == ExitCode.USAGE
+    refused = call("send", "urgent", "x", "--priority", "1", "--delay", "1h")
+    assert "a message cannot have a priority together with a delay" in refused.err
+
+
 def test_one_message_is_one_message(call: Call) -> None:
     assert call("send", "single", "x").err.splitlines()[-1] == "sent 1 message"
 

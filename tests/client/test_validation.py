@@ -105,7 +105,6 @@ def test_reserved_property_names(name: str) -> None:
         names.INNER_MULTI_DISPATCH,
         names.SHARDING_KEY,
         names.TRACE_CONTEXT,
-        names.PRIORITY,
         names.LITE_TOPIC,
     }
     mine = message(properties={name: "1"})

@@ -16,6 +16,7 @@ TOPICS = {
     "Fifo": "FIFO",
     "Delay": "DELAY",
     "Transaction": "TRANSACTION",
+    "Priority": "PRIORITY",
 }
 
 

@@ -105,6 +105,26 @@ REFUSED: list[tuple[str, Callable[[], list[Any]], int]] = [
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
     (
+        "with a priority, to a topic of normal ones",
+        lambda: [message(priority=0)],
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "normal, to a topic of priority messages",
+        lambda: [message("Priority")],
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "ordered, to a topic of priority messages",
+        lambda: [message("Priority", priority=1, message_group="g")],
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "negative priority",
+        lambda: [message("Priority", priority=-1)],
+        pb.BAD_REQUEST,
+    ),
+    (
         "normal, to a topic of ordered ones",
         lambda: [message("Fifo")],
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,

@@ -19,7 +19,10 @@ MESSAGE_TYPES: Final = (
     "PRIORITY",
     "LITE",
 )
-"""Values of message.type. The last two are of 5.4 and 5.5, and have no effect here."""
+"""Values of message.type. PRIORITY is of 5.4; LITE is of 5.5, and has no effect here."""
+MESSAGE_TYPE: Final = "message.type"
+PRIORITY_FACTOR: Final = "priority.factor"
+FULL_PRIORITY: Final = 100
 LONGEST_LITE: Final = 30 * 24 * 60
 """Minutes after which a lite topic expires, at most."""
 
@@ -75,13 +78,13 @@ def _never(reason: str) -> Callable[[str], str | None]:
 OF_TOPICS: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(False, _served_only_as("SimpleCQ", "batch consume queues")),
     "cleanup.policy": Attribute(False, _served_only_as("DELETE", "compaction topics")),
-    "message.type": Attribute(True, _one_of(*MESSAGE_TYPES)),
+    MESSAGE_TYPE: Attribute(True, _one_of(*MESSAGE_TYPES)),
     "lite.topic.expiration": Attribute(True, _within(-1, LONGEST_LITE)),
     "reserve.time": Attribute(True, _never("Update topic reserveTime not supported")),
 }
 
 OF_GROUPS: Final[Mapping[str, Attribute]] = {
-    "priority.factor": Attribute(True, _within(0, 100)),
+    PRIORITY_FACTOR: Attribute(True, _within(0, FULL_PRIORITY)),
     "lite.bind.topic": Attribute(True, _any),
     "lite.sub.model": Attribute(True, _one_of("Shared", "Exclusive")),
     "lite.sub.reset.offset.exclusive": Attribute(True, _boolean),
@@ -90,7 +93,15 @@ OF_GROUPS: Final[Mapping[str, Attribute]] = {
     "lite.sub.client.max.event.cnt": Attribute(True, _within(10)),
     "lite.sub.wildcard": Attribute(True, _any),
 }
-"""Kept for members and tools of later releases; none has an effect here."""
+"""All but the first are kept for members and tools of later releases, without an effect here."""
+
+
+def priority_factor(attributes: Mapping[str, str]) -> int:
+    """Return the share (%) of a group's pops that read topics of priority messages by priority."""
+    try:
+        return int(attributes[PRIORITY_FACTOR])
+    except (KeyError, ValueError):
+        return FULL_PRIORITY
 
 
 def parse_changes(text: str) -> dict[str, str]:

@@ -73,7 +73,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     )
     create.add_argument(
         "--type",
-        choices=("normal", "fifo", "delay", "transaction", "mixed"),
+        choices=("normal", "fifo", "delay", "transaction", "mixed", "priority"),
         help="type of its messages (attribute message.type)",
     )
     create.add_argument(

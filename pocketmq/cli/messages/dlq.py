@@ -241,4 +241,5 @@ def _as_new(message: MessageExt) -> Message:
             name: value for name, value in message.properties.items() if name not in names.RESERVED
         },
         flag=message.flag,
+        priority=message.priority,
     )

@@ -19,7 +19,7 @@ from pocketmq.message.message import Message
 LineFormat: TypeAlias = Callable[[bytes], Message]
 
 #: The fields of a JSON line.
-FIELDS = ("body", "bodyBase64", "tags", "keys", "properties", "delay")
+FIELDS = ("body", "bodyBase64", "tags", "keys", "properties", "delay", "priority")
 
 
 class MessageTemplate:
@@ -36,12 +36,14 @@ class MessageTemplate:
         keys: tuple[str, ...] = (),
         properties: dict[str, str] | None = None,
         delay: float = 0.0,
+        priority: int | None = None,
     ) -> None:
         self.topic = topic
         self._tag = tag
         self._keys = keys
         self._properties = properties or {}
         self._delay = delay
+        self._priority = priority
 
     def plain(self, body: bytes) -> Message:
         """The whole line is the body."""
@@ -52,6 +54,7 @@ class MessageTemplate:
             keys=self._keys,
             properties=dict(self._properties),
             delay=self._delay,
+            priority=self._priority,
         )
 
     def keyed(self, separator: str) -> LineFormat:
@@ -91,6 +94,8 @@ class MessageTemplate:
             made.properties |= _properties(fields["properties"])
         if fields.get("delay") is not None:
             made.delay = _delay(fields["delay"])
+        if fields.get("priority") is not None:
+            made.priority = fields["priority"]
         return made
 
 

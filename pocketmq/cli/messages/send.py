@@ -22,7 +22,7 @@ from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.messages.line_sender import LineSender, Tally
 from pocketmq.cli.messages.lines import STDIN, LineReader, total_size
 from pocketmq.cli.messages.message_lines import LineFormat, MessageTemplate
-from pocketmq.cli.options import count, duration, key, message_property, tag
+from pocketmq.cli.options import count, duration, key, message_property, offset, tag
 from pocketmq.cli.output import complain, counted
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
@@ -65,7 +65,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--json",
         action="store_true",
         help="each line is a JSON object with body or bodyBase64 and optionally tags, keys, "
-        "properties, and delay (seconds, or text such as 5m)",
+        "properties, delay (seconds, or text such as 5m), and priority",
     )
     lines.add_argument(
         "--key-separator",
@@ -98,6 +98,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         help="deliver the messages later: seconds, or a number with ms, s, m, h, d",
     )
     parser.add_argument(
+        "--priority",
+        type=offset,
+        metavar="N",
+        help="priority of the messages, from 0 on, in a topic of --type priority",
+    )
+    parser.add_argument(
         "--batch", type=count, default=1, metavar="N", help="send up to N lines in one request"
     )
     return parser
@@ -119,6 +125,7 @@ async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
         keys=tuple(options.key),
         properties=dict(options.properties),
         delay=options.delay,
+        priority=options.priority,
     )
     make_message: LineFormat = template.plain
     if options.json:

@@ -19,12 +19,14 @@ from pocketmq.client.validation import (
     check_properties,
     check_properties_length,
     check_tags,
+    is_delayed,
     joined_keys,
 )
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.limits import DEFAULT_REGION, MAX_DELAY_LEVEL
 from pocketmq.message.message import Message, MessageQueue, in_milliseconds
+from pocketmq.message.priority import MOST_PRIORITY
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
@@ -191,6 +193,25 @@ def _delay_property(message: Message) -> str:
     return f"{names.TIMER_DELAY_MS}\x01{in_milliseconds(delay)}\x02"
 
 
+def _priority_property(message: Message, extra: str) -> str:
+    """Encode the priority. Brokers remove it from a message that is delayed, ordered or part of a
+    transaction."""
+    given = names.decode(extra)
+    others = {
+        "a delay": is_delayed(message),
+        "a key": names.SHARDING_KEY in given or names.SHARDING_KEY in message.properties,
+        "a transaction": names.TRAN_MSG in given,
+    }
+    for other, is_set in others.items():
+        if is_set:
+            raise InvalidMessage(f"a message cannot have a priority together with {other}")
+    try:
+        priority = whole("priority", message.priority, 0, MOST_PRIORITY)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(str(error)) from None
+    return f"{names.PRIORITY}\x01{priority}\x02"
+
+
 def wait_property(wait_stored: bool) -> str:
     """Encode the property WAIT, which a batch has once for all messages."""
     return _WAIT if wait_stored else _NO_WAIT
@@ -204,6 +225,8 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
     properties = message_properties(message, msg_id)
     if message.delay_level or message.deliver_at or message.delay:
         properties += _delay_property(message)
+    if message.priority is not None:
+        properties += _priority_property(message, extra)
     properties += extra + (_WAIT if message.wait_stored else _NO_WAIT)
     if len(properties) > SHORT or not properties.isascii():
         check_properties_length(properties)

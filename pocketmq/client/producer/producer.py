@@ -511,7 +511,7 @@ class Producer:
         `linger_ms` and `batch_bytes` determine when batches are sent
         (`pocketmq.client.producer.accumulator`). The call itself waits only while
         `max_buffered_bytes` is reached. A message that cannot be in a batch (with a delay, a timer,
-        or to a retry topic) is sent alone.
+        a priority, or to a retry topic) is sent alone.
 
         Raises:
             InvalidMessage, InvalidName, TypeError: an argument is wrong.

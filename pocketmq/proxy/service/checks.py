@@ -149,6 +149,8 @@ def check_message(message: pb.Message, *, max_body: int, max_delay: int, now: in
                 pb.ILLEGAL_DELIVERY_TIME,
                 f"the delivery is {delay} ms ahead; at most {max_delay} ms are allowed",
             )
+    if system.priority < 0:
+        raise ServiceError(pb.BAD_REQUEST, f"the priority is {system.priority}; it is at least 0")
     recovery = system.orphaned_transaction_recovery_duration.seconds
     if not 0 <= recovery <= MAX_RECOVERY:
         raise ServiceError(

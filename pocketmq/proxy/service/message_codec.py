@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError, CompressionType, decompress
 from pocketmq.message.identity import host_text
+from pocketmq.message.priority import priority_of
 from pocketmq.message.record import Record
 from pocketmq.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from pocketmq.proxy.proto import service_pb2 as pb
@@ -49,6 +50,9 @@ def outgoing(message: pb.Message, peer: tuple[str, int], now: int) -> Outgoing:
         properties[names.KEYS] = names.KEY_SEPARATOR.join(system.keys)
     sys_flag = COMPRESSED if system.body_encoding == pb.GZIP else 0
     kind = pb.NORMAL
+    if system.HasField("priority"):
+        properties[names.PRIORITY] = str(system.priority)
+        kind = pb.PRIORITY
     if system.HasField("message_group"):
         properties[names.SHARDING_KEY] = system.message_group
     if names.SHARDING_KEY in properties:  # a name that user properties may have, too
@@ -118,6 +122,9 @@ def incoming(
         set_ms(system.delivery_timestamp, int(delivery))
     if group := properties.get(names.SHARDING_KEY):
         system.message_group = group
+    priority = priority_of(properties)
+    if priority is not None:
+        system.priority = priority
     if context := properties.get(TRACE_CONTEXT):
         system.trace_context = context
     if origin := properties.get(names.DLQ_ORIGIN_TOPIC):
@@ -141,7 +148,7 @@ def message_type(properties: dict[str, str]) -> pb.MessageType.ValueType:
         return pb.DELAY
     if names.SHARDING_KEY in properties:
         return pb.FIFO
-    return pb.NORMAL
+    return pb.PRIORITY if names.PRIORITY in properties else pb.NORMAL
 
 
 def now_ms() -> int:

@@ -37,6 +37,7 @@ TYPES: Final[Mapping[str, tuple[pb.MessageType.ValueType, ...]]] = {
     "FIFO": (pb.FIFO,),
     "DELAY": (pb.DELAY,),
     "TRANSACTION": (pb.TRANSACTION,),
+    "PRIORITY": (pb.PRIORITY,),
     "MIXED": (pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION),
 }
 

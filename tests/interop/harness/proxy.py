@@ -21,9 +21,9 @@ from .process import Process
 _HERE = Path(__file__).parents[1]
 
 
-def proxy_jars() -> Path:
+def proxy_jars(version: str = official.VERSION) -> Path:
     """The directory of the official proxy's jars, filled by Maven the first time."""
-    return _jars(f"proxy-{official.VERSION}", "proxy.xml")
+    return _jars(f"proxy-{version}", "proxy.xml", version)
 
 
 def client_jars() -> Path:
@@ -31,7 +31,7 @@ def client_jars() -> Path:
     return _jars("client-java-5.2.0", "client-5.xml")
 
 
-def _jars(name: str, pom: str) -> Path:
+def _jars(name: str, pom: str, version: str = official.VERSION) -> Path:
     need("java")
     directory = cache_directory() / name
     if directory.is_dir():
@@ -39,7 +39,7 @@ def _jars(name: str, pom: str) -> Path:
     arriving = directory.with_name(f"{name}.{os.getpid()}.part")
     done = subprocess.run(
         [need("mvn"), "-q", "-B", "-f", _HERE / "peers" / pom,
-         "dependency:copy-dependencies", f"-Drocketmq={official.VERSION}",
+         "dependency:copy-dependencies", f"-Drocketmq={version}",
          f"-DoutputDirectory={arriving}"],
         capture_output=True, text=True,
     )  # fmt: skip
@@ -62,6 +62,7 @@ def start_local_proxy(
     certificate: Certificate | None = None,
     flags: tuple[str, ...] = (*MEMORY, *official.QUICK_JAVA),
     wait: bool = True,
+    version: str = official.VERSION,
 ) -> Server:
     """The official proxy with a broker in it; its gRPC port is the last part of its address.
 
@@ -108,7 +109,7 @@ def start_local_proxy(
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
             f"-Duser.home={home}",
             *flags,
-            "-cp", f"{proxy_jars()}/*", "org.apache.rocketmq.proxy.ProxyStartup",
+            "-cp", f"{proxy_jars(version)}/*", "org.apache.rocketmq.proxy.ProxyStartup",
             "-pm", "local", "-n", namesrv, "-bc", broker, "-pc", config,
         ],
         log=home / "output.log",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.attributes import FULL_PRIORITY, MESSAGE_TYPE, priority_factor
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import PERM_READ, TopicConfigs
 from pocketmq.message.limits import MAX_STORED_TOPIC
@@ -162,6 +163,13 @@ class PopAccess:
             if retries is not None
             and not self._groups.is_retry_of_another(retries.topic_name, group)
         ]
+
+    def priority_factor(self, topic: TopicConfig, group: str) -> int:
+        """Return the share (%) of a group's pops that read a topic by priority."""
+        if topic.attributes.get(MESSAGE_TYPE) != "PRIORITY":
+            return 0
+        settings = self._groups.table.get(group)
+        return FULL_PRIORITY if settings is None else priority_factor(settings.attributes)
 
     def own_message(self, header: QueueHeader) -> None:
         """Check that a message to be redelivered to a group is not a retry of another group."""

@@ -1,9 +1,10 @@
 """POP_MESSAGE: messages of any queue of a topic, invisible to other consumers for a while.
 
 A pop reads the queues in turn, starting with a random one, and the retry topics of its group, at
-random before or after them. The messages that it takes from one queue go into one checkpoint. It is
-answered as soon as it has messages, and waits if there are none. Reference: broker
-PopMessageProcessor.
+random before or after them. In a topic of priority messages it starts with the most urgent queue
+(RIP-80), except for a share of pops that the group may set. The messages that it takes from one
+queue go into one checkpoint. It is answered as soon as it has messages, and waits if there are
+none. Reference: broker PopMessageProcessor.
 """
 
 from __future__ import annotations
@@ -249,24 +250,36 @@ class PopProcessor:
 
     def _sources(self, header: PopMessageRequestHeader, topic: TopicConfig) -> list[_Source]:
         """Return the topics to read, in this order."""
-        chance = random.randrange(100)
+        config, chance = self._config, random.randrange(100)
+        count = topic.read_queue_nums
+        factor = 0 if header.order else self._access.priority_factor(topic, header.consumer_group)
+        by_priority = chance < factor
         if header.queue_id >= 0:
             queues: Sequence[int] = (header.queue_id,)
+        elif by_priority:
+            queues = self._by_priority(count)
         else:
-            count = topic.read_queue_nums
-            start = chance % count if count else 0
+            # With a factor near 100, the chance itself would never begin with some of the queues.
+            start = (random.randrange(count) if factor else chance % count) if count else 0
             queues = (*range(start, count), *range(start))
         sources = [_Source(header.topic, TopicKind.NORMAL, queues)]
         if not header.order:
             retries = self._retry_sources(header, chance)
-            if chance < self._config.pop_from_retry_probability:
+            retries_first = config.pop_from_retry_probability
+            if by_priority:
+                retries_first = config.pop_from_retry_probability_for_priority
+            if chance < retries_first:
                 return retries + sources
             sources += retries
         return sources
 
+    def _by_priority(self, count: int) -> Sequence[int]:
+        """Return the ids of so many queues, the most urgent first."""
+        return range(count)[::-1] if self._config.priority_order_asc else range(count)
+
     def _retry_sources(self, header: PopMessageRequestHeader, chance: int) -> list[_Source]:
         sources = [
-            _Source(topic.topic_name, kind, range(topic.read_queue_nums))
+            _Source(topic.topic_name, kind, self._by_priority(topic.read_queue_nums))
             for kind, topic in self._access.retry_topics(header.topic, header.consumer_group)
         ]
         return sources[::-1] if chance % 2 else sources

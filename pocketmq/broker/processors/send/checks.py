@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import delay_level
 from pocketmq.broker.inner_message import refuse_inner
+from pocketmq.broker.statistics.message_types import NORMAL, message_type
 from pocketmq.broker.tables.queue_locks import QueueLocks
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfigs
@@ -28,6 +29,7 @@ from pocketmq.message.limits import (
     check_topic,
     takes_sends,
 )
+from pocketmq.message.priority import priority_of
 from pocketmq.message.reserved import TOO_MANY_UNUSUAL, drop_brokers_own
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -198,7 +200,24 @@ def leaves_the_line(properties: str) -> bool:
         or "TRAN_MSG" in properties
         or "POP_CK" in properties
         or "INNER_" in properties
+        or "_SYS_MSG_" in properties
     )
+
+
+def queue_by_priority(properties: dict[str, str], queue_id: int, write_queues: int) -> int:
+    """Return the queue of a single message for which its producer chose `queue_id`.
+
+    In a topic of any type, the priority is the queue id, up to the last queue that may be written.
+    A transactional, delayed or ordered message loses its priority. What is no priority stays.
+    Reference: SendMessageProcessor.sendMessage (RIP-80).
+    """
+    priority = priority_of(properties)
+    if priority is None:
+        return queue_id
+    if message_type(properties) != NORMAL:
+        del properties[names.PRIORITY]
+        return queue_id
+    return min(priority, write_queues - 1) if write_queues > 0 else queue_id
 
 
 def of_client(properties: dict[str, str], topic: str) -> None:

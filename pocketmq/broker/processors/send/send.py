@@ -30,6 +30,7 @@ from pocketmq.broker.processors.send.checks import (
     batch_of_client,
     leaves_the_line,
     of_batch,
+    queue_by_priority,
 )
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.processors.send.send_many import SendMany
@@ -279,6 +280,7 @@ class SendProcessor:
                 properties[names.DELAY] = "-1"
         if queue_id < 0:
             queue_id = self._random_queue(target)
+        queue_id = queue_by_priority(properties, queue_id, target.write_queues)
         inner = self._context.inner_message(request, topic.topic_name, queue_id, properties)
         inner.sys_flag |= target.sys_flag
         result = self._put_hooks.put(inner)

@@ -17,7 +17,7 @@ from pocketmq.broker.acknowledge.group_commit import Waiting
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.processors.send.checks import leaves_the_line
+from pocketmq.broker.processors.send.checks import leaves_the_line, queue_by_priority
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.statistics.message_types import LARGE, SMALL, MessageTypes, message_type
 from pocketmq.broker.statistics.statistics import Statistics, Traffic
@@ -170,6 +170,7 @@ class SendMany:
         `SendProcessor.send`."""
         topic = request.header.topic
         properties = decode(request.header.properties)
+        queue_id = queue_by_priority(properties, queue_id, target.write_queues)
         try:
             inner = self._context.inner_message(request, topic, queue_id, properties)
             inner.sys_flag |= target.sys_flag
