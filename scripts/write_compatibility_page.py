@@ -344,10 +344,9 @@ they accept, with the same effect, and these limits:
 | keys in another spelling, unknown keys, nulls | 4 MiB |
 | exact spelling | none |
 
-A batch of messages may have 65,536 of them, and 8,192 if a message has a property whose name begins
-as one that has no effect in a batch (`DELAY`, `TIMER_…`, `POP_CK`, `INNER_…`). The official broker
-limits only the bytes; with the unique ids that official producers add, fewer messages fit into the
-4 MiB of these.
+The official broker limits a batch of messages by its bytes only, pocketmq also by their
+[number](servers.md#limits). With the unique ids that official producers add, fewer messages fit into
+the 4 MiB of a batch.
 
 Where the official server fails with an exception, pocketmq refuses the request with a text that
 names the field. `tests/interop/test_leniency.py` sends about 1,600 odd requests to both. The
