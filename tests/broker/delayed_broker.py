@@ -95,6 +95,8 @@ class DelayedBroker:
             result = self.store.get(topic, queue_id, offset, 1000)
             for buffer in result.buffers:
                 found += iter_records(bytes(buffer), strict=True)
+            # Where nothing can be read, a loop without an end would hide why.
+            assert result.next_begin_offset > offset, (result.status, self.store.refusal)
             offset = result.next_begin_offset
         return found
 
