@@ -345,8 +345,8 @@ they accept, with the same effect, and these limits:
 | exact spelling | none |
 
 The official broker limits a batch of messages by its bytes only, pocketmq also by their
-[number](servers.md#limits). With the unique ids that official producers add, fewer messages fit into
-the 4 MiB of a batch.
+[number](servers.md#limits). With the unique ids that official producers add, fewer messages fit
+into the 4 MiB of a batch.
 
 Where the official server fails with an exception, pocketmq refuses the request with a text that
 names the field. `tests/interop/test_leniency.py` sends about 1,600 odd requests to both. The
