@@ -10,6 +10,8 @@ from typing import Final
 from pocketmq.remoting.monotonic import MonotonicMs
 
 START: Final = 1_700_000_000_000
+#: At one time.
+MOST_CALLS: Final = 10_000
 
 
 class FakeTimer:
@@ -56,8 +58,12 @@ class FakeTime:
     def advance(self, milliseconds: int = 0) -> None:
         """Let time pass and call what becomes due on the way, in order."""
         end = self.now + milliseconds
+        before, calls = self.now, 0
         while self._timers and self._timers[0].at <= end:
             self.step()
+            calls = calls + 1 if self.now == before else 0
+            before = self.now
+            assert calls < MOST_CALLS, "time stands still: a callback asks for itself at once"
         self.now = end
 
     def set_back(self, milliseconds: int) -> None:

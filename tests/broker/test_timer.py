@@ -509,6 +509,38 @@ async def test_a_clock_set_back_delays_no_new_message(
     await broker.stop()
 
 
+async def test_what_is_due_waits_for_the_time_that_was_set_back_to_be_written(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    broker.send(b"delivered", TIMER_DELAY_SEC="30")
+    broker.send(b"waiting", TIMER_DELAY_SEC="60")
+    time.advance(40 * SECOND)
+    time.set_back(30 * SECOND)
+    broker.send(b"new", TIMER_DELAY_SEC="5")
+    time.advance(MINUTE)
+    assert broker.bodies() == [b"delivered"]
+    await broker.save()
+    time.advance()
+    assert broker.bodies() == [b"delivered", b"new", b"waiting"]
+
+
+async def test_a_clock_that_was_set_back_to_the_progress_on_the_disk(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    """There is nothing to write, and nothing to wait for."""
+    broker.send(b"first", TIMER_DELAY_SEC="10")
+    broker.send(b"second", TIMER_DELAY_SEC="20")
+    time.advance(11 * SECOND)
+    await broker.save()
+    time.advance(10 * SECOND)
+    time.set_back(11 * SECOND)
+    broker.send(b"new", TIMER_DELAY_SEC="2")
+    time.advance()
+    await broker.save()
+    time.advance(3 * SECOND)
+    assert broker.bodies() == [b"first", b"second", b"new"]
+
+
 async def test_a_kill_after_the_clock_was_set_back_loses_nothing(
     broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:

@@ -261,9 +261,9 @@ class TimerService:
 
     async def save(self) -> None:
         """Write the progress, if it changed, after the delivered messages are on the disk."""
-        if not self.index.opened or self.index.progress() == self._saved:
-            return
         progress, is_set_back = self.index.progress(), self._is_set_back
+        if not self.index.opened or (progress == self._saved and not is_set_back):
+            return
         try:
             if await self._store.all_flushed():
                 expired = self.index.take_expired()
@@ -360,8 +360,12 @@ class TimerService:
             self._alarm.set(self._clock() + AGAIN_MS)
             return
         slot = index.next_slot()
-        if slot is not None:
-            self._alarm.set(slot + index.precision)
+        if slot is None:
+            return
+        at = slot + index.precision
+        # A slot may be due and wait for the next message, which is not entered before `save`.
+        if not self._is_set_back or at > self._clock():
+            self._alarm.set(at)
 
     def _follow_turn(self) -> None:
         """Enter new messages like the master."""
