@@ -402,6 +402,7 @@ class Components:
                 tables.statistics,
                 self._announced,
                 wake_topic,
+                self._long,
             ),
             GroupProcessor(
                 config,

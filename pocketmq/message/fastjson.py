@@ -130,7 +130,7 @@ def encode(value: Any, *, standard: bool = False) -> bytes:
     return b"".join(parts)
 
 
-def encode_steps(table: Mapping[str, Any]) -> Generator[None, None, msgspec.Raw]:
+def encode_steps(table: Mapping[Any, Any]) -> Generator[None, None, msgspec.Raw]:
     """Write a table as a part of a value to encode; write some entries in each step."""
     left = iter(dict(table).items())
     pieces = []

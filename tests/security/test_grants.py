@@ -550,3 +550,29 @@ async def test_every_name_of_a_list_to_delete_needs_a_grant(
     assert f"{kind}:b" in (answer.remark or "")
     await grant(root, f"{kind}:b", actions="Delete")
     assert (await nobody.request(code, None, body)).code == 0
+
+
+async def test_the_lists_of_others_to_delete_do_not_wait(
+    root: Connection, nobody: Connection
+) -> None:
+    await grant(root, "Topic:a*", actions="Delete")
+    fields = {"topic": "a", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
+    created = await root.request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
+    assert created.code == 0, created.remark
+    names = ["a", *(f"a{number}" for number in range(900))]  # ten of them a second
+    code = RequestCode.DELETE_TOPIC_IN_BROKER_LIST
+    long = asyncio.ensure_future(
+        nobody.request(code, None, json.dumps({"topicList": names}).encode(), timeout=60)
+    )
+    async with asyncio.timeout(30):
+        while not (
+            await root.request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": "a"})
+        ).code:
+            pass
+
+    answer = await root.request(code, None, json.dumps({"topicList": ["b"]}).encode())
+
+    assert answer.code == 0
+    long.cancel()
+    await asyncio.gather(long, return_exceptions=True)

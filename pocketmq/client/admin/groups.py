@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pocketmq.client.admin.servers import Servers
+from pocketmq.client.admin.servers import Servers, read_answer
 from pocketmq.client.errors import RemoteSystemError, SubscriptionGroupNotExist
 from pocketmq.client.parameters import flag, instance, text
 from pocketmq.client.validation import consumer_group
@@ -169,7 +169,7 @@ class GroupAdmin(Servers):
         masters = await (self._masters() if topic is None else self._masters_of(topic))
         stats = ConsumeStats()
         for answer in (await self._each(masters, RequestCode.GET_CONSUME_STATS, header)).values():
-            part = ConsumeStats.decode(answer.body)
+            part = await read_answer(ConsumeStats, answer.body)
             stats.consume_tps += part.consume_tps
             for queue, progress in part.offset_table.items():
                 stats.offset_table[self._namespace.unwrap_queue(queue)] = progress

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Final, Self, TypeVar
 
 from pocketmq.client.backoff import retry
 from pocketmq.client.errors import (
@@ -25,6 +25,7 @@ from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import message_queue, text, text_or_none
 from pocketmq.client.routes.route import MASTER_ID, TopicRoute
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.base import Body
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
 from pocketmq.remoting.bodies.route import TopicRouteData
@@ -32,6 +33,18 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+
+B = TypeVar("B", bound=Body)
+
+_LONG: Final = 64 << 10  # bytes of an answer about some 500 queues, which take 20 ms to read
+
+
+async def read_answer(kind: type[B], body: bytes | memoryview) -> B:
+    """Read the body of an answer, a long one in a thread: the event loop may be that of a server
+    with a dashboard. Raises BodyError."""
+    if len(body) < _LONG:
+        return kind.decode(body)
+    return await asyncio.to_thread(kind.decode, body)
 
 
 class Servers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pocketmq.client.admin.servers import Servers
+from pocketmq.client.admin.servers import Servers, read_answer
 from pocketmq.client.errors import InvalidParameter, TopicNotExist
 from pocketmq.client.parameters import MOST_INT, flag, text, texts_by_name, whole
 from pocketmq.client.validation import check_topic_name
@@ -172,7 +172,7 @@ class TopicAdmin(Servers):
         )
         stats = TopicStatsTable()
         for answer in answers.values():
-            part = TopicStatsTable.decode(answer.body)
+            part = await read_answer(TopicStatsTable, answer.body)
             stats.topic_put_tps += part.topic_put_tps
             for queue, bounds in part.offset_table.items():
                 stats.offset_table[self._namespace.unwrap_queue(queue)] = bounds

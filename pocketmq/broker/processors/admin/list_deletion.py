@@ -2,7 +2,8 @@
 
 Each one is deleted in a turn of the event loop of its own, and there is a pause between two, of the
 length that the settings say. A list goes on when its client has given up, as at the official
-broker. One list works at a time. Reference: broker AdminBrokerProcessor.deleteTopicList.
+broker. One list of a user (without authentication: of an address) works at a time: it may take
+minutes, and somebody may send hundreds. Reference: broker AdminBrokerProcessor.deleteTopicList.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
@@ -30,7 +32,7 @@ class ListDeletion:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._turn = asyncio.Lock()
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._budget = Budget(MAX_BYTES, f"lists of {what} to delete", "bytes", LimitedLog(log))
 
     async def run(
@@ -42,13 +44,16 @@ class ListDeletion:
     ) -> None:
         """Call `delete` for each of the names once, at most `rate` times a second; 0 or less:
         without a pause. Raises RemotingError (SYSTEM_BUSY) if too many lists wait."""
+        user = request.caller.username if request.caller is not None else ""
+        owner = user, "" if user else request.connection.peer[0]
+        turn = self._turns.get(owner) or self._turns.setdefault(owner, asyncio.Lock())
         size = request.keep() + sum(map(len, names)) + _OVERHEAD
         if not self._budget.take(request, size):
             raise RemotingError(
                 ResponseCode.SYSTEM_BUSY, f"too many lists of {self._what} wait to be deleted"
             )
         try:
-            async with self._turn:
+            async with turn:
                 for number, name in enumerate(dict.fromkeys(names)):
                     if number:
                         await asyncio.sleep(1 / rate if rate > 0 else 0)
