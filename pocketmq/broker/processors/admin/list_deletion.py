@@ -18,7 +18,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.budget import Budget
-from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.serving.request import Request, owner_of
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ListDeletion:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._budget = Budget(MAX_BYTES, f"lists of {what} to delete", "bytes", LimitedLog(log))
 
     async def run(
@@ -44,8 +44,7 @@ class ListDeletion:
     ) -> None:
         """Call `delete` for each of the names once, at most `rate` times a second; 0 or less:
         without a pause. Raises RemotingError (SYSTEM_BUSY) if too many lists wait."""
-        user = request.caller.username if request.caller is not None else ""
-        owner = user, "" if user else request.connection.peer[0]
+        owner = owner_of(request.caller, request.connection.peer[0])
         turn = self._turns.get(owner) or self._turns.setdefault(owner, asyncio.Lock())
         size = request.keep() + sum(map(len, names)) + _OVERHEAD
         if not self._budget.take(request, size):
