@@ -483,7 +483,7 @@ class GroupReplication:
             self._store.confirm(self._readable())
         except OSError as error:
             self._lines.error("messages cannot be dispatched to their consume queues: %s", error)
-        self._waits.acked()
+        self._waits.acked(replica.copies_from)
 
     def _count_members(self) -> None:
         """Refuse sends while the SyncStateSet is too small."""

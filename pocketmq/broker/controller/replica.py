@@ -30,6 +30,7 @@ from pocketmq.broker.controller.master_link import MasterLink
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.slave_link import NOT_YET, SlaveLink, UnfitSlave
 from pocketmq.broker.controller.sync_state_set import SyncStateSet
+from pocketmq.broker.replication.replica_waits import CopyStarts
 from pocketmq.store.epochs import Epochs
 
 BEFORE_ALL = 0
@@ -133,6 +134,7 @@ class Replica:
         self._epochs = epochs.until(log.end)
         self._confirmed = min(confirmed, log.end)
         self._reign_began = 0
+        self._starts = CopyStarts()
 
     # --- state --------------------------------------------------------------------------------
 
@@ -158,16 +160,21 @@ class Replica:
         return ""
 
     def replicated(self, end: int) -> bool:
-        """Tell whether enough replicas have the log up to the physical offset `end`."""
+        """Tell whether enough replicas have the message that ends at the physical offset `end`."""
         if self.role is not Role.MASTER:
             return False
         if not self.settings.all_ack:
-            acks = sum(link.acked >= end for link in self.links)
-            return acks + 1 >= self.settings.in_sync_replicas
+            return sum(link.has(end) for link in self.links) + 1 >= self.settings.in_sync_replicas
         needed = self.set.needed
         if len(needed) < self.settings.min_in_sync:
             return False
-        return all(self._ack_of(member) >= end for member in needed if member != self._id)
+        having = {link.slave_id for link in self.links if link.has(end)}
+        return needed <= having | {self._id}
+
+    @property
+    def copies_from(self) -> int:
+        """The physical offset before which some connected slave is not known to have anything."""
+        return max((link.holds_from for link in self.links), default=0)
 
     @property
     def _own_end(self) -> int:
@@ -291,7 +298,7 @@ class Replica:
         longer)."""
         if self.role is not Role.MASTER:
             return None
-        link = SlaveLink(self.settings, now)
+        link = SlaveLink(self.settings, self._starts, now)
         self.links.append(link)
         return link
 

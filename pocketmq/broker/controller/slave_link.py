@@ -5,6 +5,7 @@ from __future__ import annotations
 from pocketmq.broker.controller.epoch_log import EpochLog
 from pocketmq.broker.controller.ha_frames import Handshake, MasterEpochs, Report, Transfer
 from pocketmq.broker.controller.settings import ReplicaSettings
+from pocketmq.broker.replication.replica_waits import CopyStarts
 from pocketmq.store.epochs import Epochs
 
 NOT_YET = -1
@@ -18,12 +19,14 @@ class UnfitSlave(Exception):
 
 
 class SlaveLink:
-    """A master's knowledge of a connected slave. Times are milliseconds of one clock.
+    """A master's knowledge of a connected slave. Times are milliseconds of one clock. `starts` is
+    shared by all slaves of a master.
 
     Attributes:
         slave_id: NOT_YET before the handshake.
         learner: it never becomes a member of the SyncStateSet.
         acked: physical offset up to which the slave has the log; NOT_YET before its first report.
+        holds_from: physical offset before which the slave is not known to have anything.
         next: physical offset of the next byte to send; NOT_YET before the first report.
         caught_up: when the slave last had the whole log.
         last_heard, last_sent: when the slave last sent something, and when it was last sent
@@ -31,11 +34,13 @@ class SlaveLink:
         in_turn: two brokers with this id seem to disconnect each other.
     """
 
-    def __init__(self, settings: ReplicaSettings, now: int) -> None:
+    def __init__(self, settings: ReplicaSettings, starts: CopyStarts, now: int) -> None:
         self.slave_id = self.acked = self.next = NOT_YET
         self.learner = self.in_turn = False
         self.caught_up = self.last_heard = self.last_sent = now
+        self.holds_from = 0
         self._settings = settings
+        self._starts = starts
         self._from_last_file = False
         self._replaced_at: int | None = None
         self._master_end = 0  # the end of the master's log when it last sent something
@@ -83,11 +88,17 @@ class SlaveLink:
                 f"{log.begin}: the log in between has expired. Stop it, empty its store, and start "
                 "it again"
             )
+        if self.acked == NOT_YET and offset:
+            self.holds_from = self._starts.of_other(offset)
         self.acked = max(self.acked, offset)
         if self.acked == log.end:
             self.caught_up = max(self.caught_up, now)
         elif self.acked >= self._master_end:
             self.caught_up = max(self.caught_up, self._sent_at)
+
+    def has(self, end: int) -> bool:
+        """Tell whether the slave has the message that ends at the physical offset `end`."""
+        return self.holds_from < end <= self.acked
 
     @property
     def in_step(self) -> bool:
@@ -124,9 +135,11 @@ class SlaveLink:
         if self.acked:
             return self.acked
         # An empty slave must start where a file of the master starts.
+        start = log.begin
         if self._from_last_file:
-            return max(log.end - log.end % log.file_size, log.begin)
-        return log.begin
+            start = max(log.end - log.end % log.file_size, start)
+        self.holds_from = self._starts.of_empty(start)
+        return start
 
     def _heartbeat(self, offset: int, epochs: Epochs, confirmed: int, now: int) -> Transfer | None:
         entry = epochs.at(max(offset, 0)) or (epochs.entries[0] if epochs else None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pocketmq.broker.replication.frames import Head
+from pocketmq.broker.replication.replica_waits import CopyStarts
 
 NOT_YET: Final = -1
 
@@ -35,19 +36,21 @@ class UnfitSlave(Exception):
 
 
 class Feed:
-    """The state of one slave's connection; times are seconds of one clock.
+    """The state of one slave's connection; times are seconds of one clock. `starts` is shared by
+    all connections of a master.
 
     Attributes:
         acked: physical offset up to which the slave has the log; NOT_YET before its first report.
         next: physical offset of the next byte to send; NOT_YET before the first report.
         began: physical offset at which the transfer began.
-        holds_from: physical offset before which the slave has nothing, since it came empty; else 0.
+        holds_from: physical offset before which the slave is not known to have anything.
         last_heard, last_sent: when the slave last sent something, and when it was last sent
             something.
     """
 
     def __init__(
         self,
+        starts: CopyStarts,
         *,
         batch_size: int,
         heartbeat_interval: float,
@@ -57,6 +60,7 @@ class Feed:
         self.acked = self.next = self.began = NOT_YET
         self.holds_from = 0
         self.last_heard = self.last_sent = now
+        self._starts = starts
         self._batch_size = batch_size
         self._heartbeat = heartbeat_interval
         self._housekeeping = housekeeping_interval
@@ -76,13 +80,16 @@ class Feed:
 
     def _begin(self, offset: int, log: LogSpan) -> None:
         if offset == 0:
-            offset = self.holds_from = max(log.end - log.end % log.file_size, log.begin)
+            offset = max(log.end - log.end % log.file_size, log.begin)
+            self.holds_from = self._starts.of_empty(offset)
         elif offset < log.begin:
             raise UnfitSlave(
                 f"its log ends at the physical offset {offset}, but this one begins at "
                 f"{log.begin}: the log in between has expired. Stop the slave, empty its store, "
                 "and start it again"
             )
+        else:
+            self.holds_from = self._starts.of_other(offset)
         self.next = self.began = offset
 
     def next_frame(self, log: LogSpan, now: float) -> Head | None:

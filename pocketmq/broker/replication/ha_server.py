@@ -23,6 +23,7 @@ from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
 from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
 from pocketmq.broker.replication.log_sender import CopyTurns, LogSender
+from pocketmq.broker.replication.replica_waits import CopyStarts
 from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.serving.light_clients import LightClients
@@ -62,6 +63,7 @@ class HaServer:
         self.config = config
         self.lines = LimitedLog(log)
         self.turns = CopyTurns(light)
+        self.starts = CopyStarts()
         self._store = store
         self._allowed = allowed
         self._on_ack = on_ack
@@ -212,6 +214,7 @@ class HaConnection(ReportProtocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self.feed = Feed(
+            server.starts,
             batch_size=config.ha_transfer_batch_size,
             heartbeat_interval=config.ha_send_heartbeat_interval / 1000,
             housekeeping_interval=config.ha_housekeeping_interval / 1000,

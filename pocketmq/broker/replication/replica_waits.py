@@ -29,8 +29,7 @@ class ReplicaWaits:
         self._replicated = replicated
         # (end offset, needed acknowledgements, deadline, listener); ends and deadlines increase.
         self._waiting: deque[tuple[int, int, float, ReplicaListener]] = deque()
-        # Waits for messages before the first file of a slave that came empty: they must not hold up
-        # the others.
+        # Waits for messages from before the start of some copy: they must not hold up the others.
         self._passed: deque[tuple[int, int, float, ReplicaListener]] = deque()
 
     def __len__(self) -> int:
@@ -44,8 +43,8 @@ class ReplicaWaits:
             self._waiting.append((end, needed, deadline, listener))
 
     def acked(self, begin: int = 0) -> None:
-        """Check again: a replica has reported, or the set of replicas has changed. Some replica has
-        nothing before the physical offset `begin`."""
+        """Check again: a replica has reported, or the set of replicas has changed. Some replica is
+        not known to have anything before the physical offset `begin`."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= begin:
             self._passed.append(waiting.popleft())
@@ -68,10 +67,32 @@ class ReplicaWaits:
                 _call(waits.popleft()[3], False)
 
 
+class CopyStarts:
+    """Where the copies of a master's slaves begin.
+
+    A slave reports only where its log ends. One that came empty lacks what was stored before its
+    first file. When it connects again, it cannot be told from one that has everything, and sends
+    from before may still wait. So no slave that could be that one counts as a copy of them.
+    """
+
+    def __init__(self) -> None:
+        self._starts: set[int] = set()  # of files of the log, so there are few
+
+    def of_empty(self, start: int) -> int:
+        """Return where the copy of an empty slave begins, which is sent the log from the physical
+        offset `start` on."""
+        self._starts.add(start)
+        return start
+
+    def of_other(self, end: int) -> int:
+        """Return from which physical offset on a slave is known to have the log, whose copy ended
+        at `end` when it connected."""
+        return max((start for start in self._starts if start <= end), default=0)
+
+
 def enough(copies: Iterable[tuple[int, int]], end: int, needed: int) -> bool:
     """Tell whether `needed` replicas, including the master, have the message that ends at the
-    physical offset `end`. `copies`: what each slave has, as physical offsets from and to. A slave
-    that came empty lacks what was stored before its first file, including messages that wait."""
+    physical offset `end`. `copies`: what each slave has, as physical offsets from and to."""
     return needed <= 1 or sum(begin < end <= ack for begin, ack in copies) >= needed - 1
 
 

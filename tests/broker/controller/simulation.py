@@ -843,8 +843,8 @@ class World:
             return False
         master = self._brokers[self._controller.master]
         self._check_acked(master)
-        replica = master.replica
-        return replica is not None and replica.replicated(master.log.end)
+        replica, end = master.replica, master.log.end
+        return replica is not None and (not end or replica.replicated(end))
 
 
 def run(seed: int, **options: object) -> Counter[str]:

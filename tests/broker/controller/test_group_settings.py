@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,6 +67,26 @@ async def test_an_empty_member_may_begin_with_the_newest_file(group: Group) -> N
         answer = await client.pull("T", 0)
         assert (answer.ext_fields["minOffset"], answer.ext_fields["maxOffset"]) == ("6", "8")
         assert [record.body for record in await client.pulled("T", 6)] == [LARGE, b"last"]
+
+
+async def test_a_member_that_begins_with_the_newest_file_confirms_nothing_from_before(
+    group: Group,
+) -> None:
+    """Of the sends that wait when it comes; nor when it connects again."""
+    a = await group.start(
+        "a", all_ack_in_sync_state_set=False, in_sync_replicas=2, slave_timeout=3_600_000
+    )
+    async with client_of(a) as client:
+        before, between, after = [asyncio.ensure_future(client.send("T", LARGE)) for _ in range(3)]
+        figures = a.components.replication.figures
+        await until(lambda: figures()["haSendsWaiting"] == 3, PATIENCE)
+        await group.start("b", sync_from_last_file=True)
+        assert (await after).code == 0
+        await group.stop("b")
+        await group.start("b", sync_from_last_file=True)
+        assert (await client.send("T", b"last")).code == 0
+        assert not before.done()
+        assert not between.done()
 
 
 async def test_what_is_not_confirmed_can_be_read_if_that_is_wanted(group: Group) -> None:

@@ -371,6 +371,32 @@ def test_an_empty_slave_may_want_the_last_file_only() -> None:
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [ALL_ACK, ReplicaSettings(in_sync_replicas=2, batch_size=100)],
+    ids=["the whole set", "two"],
+)
+def test_an_empty_slave_does_not_confirm_what_lies_before_its_first_file(
+    settings: ReplicaSettings,
+) -> None:
+    """Nor after it has connected again."""
+    log = log_of(60)
+    start, end = 2 * FILE_SIZE, log.end
+    replica = master(log, settings, members=(ME, OTHER), epochs=Epochs([(0, 0)]))
+    link = join(replica, from_last_file=True)
+    transfers(replica, link)
+    ends = (10, start, start + 10, end)
+    for _ in range(2):
+        replica.reported(link, Report(end), NOW)
+        assert [replica.replicated(at) for at in ends] == [False, False, True, True]
+        assert replica.copies_from == start
+        replica.closed(link, NOW)
+        link = join(replica, at=end, from_last_file=True)
+    whole = join(replica, THIRD, at=start - 1)
+    replica.reported(whole, Report(end), NOW)
+    assert whole.has(10)
+
+
+@pytest.mark.parametrize(
     ("at", "text"), [(31, "bytes that are not from this group"), (5, "has expired")]
 )
 def test_a_slave_whose_log_does_not_fit_is_refused(at: int, text: str) -> None:

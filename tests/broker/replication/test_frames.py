@@ -23,6 +23,7 @@ from pocketmq.broker.replication.frames import (
     encode_report,
 )
 from pocketmq.broker.replication.intake import Intake
+from pocketmq.broker.replication.replica_waits import CopyStarts
 
 RECORDED = Path(__file__).parents[2] / "data" / "replication" / "classic.json"
 MIB = 1 << 20
@@ -40,7 +41,7 @@ def test_what_official_brokers_say_to_each_other() -> None:
     assert any(head.size == 0 for head in heads)
     # Our master would send the same frames, had its log grown in the same way.
     timing = {"batch_size": 32 * 1024, "heartbeat_interval": 1.0, "housekeeping_interval": 20.0}
-    feed = Feed(now=0.0, **timing)  # type: ignore[arg-type]
+    feed = Feed(CopyStarts(), now=0.0, **timing)  # type: ignore[arg-type]
     feed.report(0, LogSpan(0, 0, MIB), 0.0)
     intake = Intake(MIB, heartbeat_interval=1.0, housekeeping_interval=20.0, now=0.0)
     own_end = 0

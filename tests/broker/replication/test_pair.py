@@ -407,10 +407,33 @@ async def test_what_waits_when_an_empty_slave_comes_is_confirmed_if_the_slave_ge
     large = b"x" * 100_000  # two in a file
     async with client_of(master) as client, reporter(master) as slave:
         before, between, after = [asyncio.ensure_future(client.send("T", large)) for _ in range(3)]
-        await until(lambda: log.end > FILE + len(large))
+        await until(lambda: len(classic(master).service) == 3)
         await slave.report(0)
         await slave.report(log.end)
         assert (await after).code == ResponseCode.SUCCESS
+        assert not before.done()
+        assert not between.done()
+
+
+async def test_what_a_slave_that_came_empty_lacks_is_not_confirmed_when_it_connects_again(
+    pair: Pair,
+) -> None:
+    """Nobody tells the master then that it is the same one."""
+    master = await pair.start(0, in_sync_replicas=2, slave_timeout=60_000)
+    log = master.store.commit_log
+    large = b"x" * 100_000  # two in a file
+    async with client_of(master) as client:
+        before, between, after = [asyncio.ensure_future(client.send("T", large)) for _ in range(3)]
+        await until(lambda: len(classic(master).service) == 3)
+        async with reporter(master) as slave:
+            await slave.report(0)
+            await slave.report(log.end)
+        assert (await after).code == ResponseCode.SUCCESS
+        last = asyncio.ensure_future(client.send("T", b"last"))
+        await until(lambda: len(classic(master).service) == 3)
+        async with reporter(master) as slave:
+            await slave.report(log.end)
+            assert (await last).code == ResponseCode.SUCCESS
         assert not before.done()
         assert not between.done()
 

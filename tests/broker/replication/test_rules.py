@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
 from pocketmq.broker.replication.frames import BadFrame, Head
 from pocketmq.broker.replication.intake import Intake
-from pocketmq.broker.replication.replica_waits import ReplicaWaits, enough
+from pocketmq.broker.replication.replica_waits import CopyStarts, ReplicaWaits, enough
 
 FILE = 64
 HEARTBEAT = 5.0
@@ -35,9 +35,9 @@ Byte = tuple[int, int]  # offset, life of the master
 class Link:
     """One connection: what is under way in both directions."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, starts: CopyStarts, now: float) -> None:
         timing = {"heartbeat_interval": HEARTBEAT, "housekeeping_interval": HOUSEKEEPING}
-        self.feed = Feed(batch_size=20, now=now, **timing)
+        self.feed = Feed(starts, batch_size=20, now=now, **timing)
         self.intake = Intake(FILE, now=now, **timing)
         self.frames: list[tuple[Head, list[Byte]]] = []
         self.reports: list[int] = []
@@ -56,6 +56,7 @@ class Pair(RuleBasedStateMachine):
         self.slave_begin = 0
         self.link: Link | None = None
         self.acknowledged: list[int] = []  # ends of sends that were told to be replicated
+        self.starts = CopyStarts()
         self.waits = ReplicaWaits(self._replicated)
         self.is_forked = False
 
@@ -89,7 +90,7 @@ class Pair(RuleBasedStateMachine):
     @precondition(lambda self: self.link is None)
     @rule()
     def connect(self) -> None:
-        self.link = Link(self.now)
+        self.link = Link(self.starts, self.now)
 
     @precondition(lambda self: self.link is not None)
     @rule()
@@ -119,7 +120,7 @@ class Pair(RuleBasedStateMachine):
     def report_arrives(self) -> None:
         def take(link: Link) -> None:
             link.feed.report(link.reports.pop(0), self.span(), self.now)
-            self.waits.acked()
+            self.waits.acked(link.feed.holds_from)
 
         self._closing(take)
 
@@ -166,6 +167,7 @@ class Pair(RuleBasedStateMachine):
     def master_is_killed(self) -> None:
         self.link = None
         self.waits.fail_all()
+        self.starts = CopyStarts()
         self.life += 1
 
     @rule()
@@ -173,6 +175,7 @@ class Pair(RuleBasedStateMachine):
         """What was not flushed is gone, while the slave may have it."""
         self.link = None
         self.waits.fail_all()
+        self.starts = CopyStarts()
         self.life += 1
         del self.master[self.flushed :]
         if self.slave_end > len(self.master):
@@ -195,7 +198,7 @@ class Pair(RuleBasedStateMachine):
     @invariant()
     def acknowledged_is_on_both(self) -> None:
         if not self.is_forked:
-            assert max(self.acknowledged, default=0) <= self.slave_end
+            assert all(self.slave_begin < end <= self.slave_end for end in self.acknowledged)
 
 
 def test_a_master_and_a_slave() -> None:
@@ -203,7 +206,9 @@ def test_a_master_and_a_slave() -> None:
 
 
 def test_an_empty_slave_gets_the_newest_file() -> None:
-    feed = Feed(batch_size=1000, heartbeat_interval=5, housekeeping_interval=20, now=0)
+    feed = Feed(
+        CopyStarts(), batch_size=1000, heartbeat_interval=5, housekeeping_interval=20, now=0
+    )
     log = LogSpan(64, 200, FILE)
     assert feed.next_frame(log, 100) is None
     feed.report(0, log, 0)
@@ -213,7 +218,9 @@ def test_an_empty_slave_gets_the_newest_file() -> None:
 
 
 def test_an_empty_slave_does_not_confirm_what_lies_before_its_first_file() -> None:
-    feed = Feed(batch_size=1000, heartbeat_interval=5, housekeeping_interval=20, now=0)
+    feed = Feed(
+        CopyStarts(), batch_size=1000, heartbeat_interval=5, housekeeping_interval=20, now=0
+    )
     log = LogSpan(0, 200, FILE)
     feed.report(0, log, 0)
     feed.report(200, log, 0)
@@ -223,8 +230,21 @@ def test_an_empty_slave_does_not_confirm_what_lies_before_its_first_file() -> No
     ]  # fmt: skip
 
 
+def test_a_slave_that_connects_again_may_be_one_that_came_empty() -> None:
+    timing = {"batch_size": 1000, "heartbeat_interval": 5, "housekeeping_interval": 20, "now": 0}
+    starts = CopyStarts()
+    log = LogSpan(0, 200, FILE)
+    Feed(starts, **timing).report(0, log, 0)
+    found = {}
+    for end in (191, 192, 200):
+        again = Feed(starts, **timing)
+        again.report(end, log, 0)
+        found[end] = again.holds_from
+    assert found == {191: 0, 192: 192, 200: 192}
+
+
 def test_frames_end_with_the_file() -> None:
-    feed = Feed(batch_size=50, heartbeat_interval=5, housekeeping_interval=20, now=0)
+    feed = Feed(CopyStarts(), batch_size=50, heartbeat_interval=5, housekeeping_interval=20, now=0)
     log = LogSpan(0, 200, FILE)
     feed.report(10, log, 0)
     heads = [feed.next_frame(log, 0) for _ in range(4)]
@@ -233,7 +253,7 @@ def test_frames_end_with_the_file() -> None:
 
 @pytest.mark.parametrize(("offset", "text"), [(201, "ends at 200"), (63, "begins at 64")])
 def test_a_slave_that_does_not_fit(offset: int, text: str) -> None:
-    feed = Feed(batch_size=50, heartbeat_interval=5, housekeeping_interval=20, now=0)
+    feed = Feed(CopyStarts(), batch_size=50, heartbeat_interval=5, housekeeping_interval=20, now=0)
     with pytest.raises(UnfitSlave, match=text):
         feed.report(offset, LogSpan(64, 200, FILE), 0)
 
