@@ -31,21 +31,24 @@ class ReplicaWaits:
         self._waiting: deque[tuple[int, int, float, ReplicaListener]] = deque()
         # Waits for messages from before the start of some copy: they must not hold up the others.
         self._passed: deque[tuple[int, int, float, ReplicaListener]] = deque()
+        self._begin = 0  # the last of these starts
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._passed)
 
     def add(self, end: int, needed: int, deadline: float, listener: ReplicaListener) -> None:
         """Call `listener` when the log is replicated up to `end`: at once if it is."""
-        if not self._waiting and self._replicated(end, needed):
+        waits = self._passed if end <= self._begin else self._waiting
+        if not waits and self._replicated(end, needed):
             listener(True)
         else:
-            self._waiting.append((end, needed, deadline, listener))
+            waits.append((end, needed, deadline, listener))
 
     def acked(self, begin: int = 0) -> None:
         """Check again: a replica has reported, or the set of replicas has changed. Some replica is
         not known to have anything before the physical offset `begin`."""
         waiting = self._waiting
+        self._begin = max(self._begin, begin)
         while waiting and waiting[0][0] <= begin:
             self._passed.append(waiting.popleft())
         for waits in (self._passed, waiting):

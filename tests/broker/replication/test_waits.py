@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.broker.replication.replica_waits import ReplicaWaits, enough
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.files import Files
@@ -42,6 +43,19 @@ async def make_topic(client: Client) -> None:
     children are stored together."""
     for _ in range(2):
         await batch(client, [send("T", properties=UNCONFIRMED, queue_id=n) for n in range(4)])
+
+
+def test_what_a_new_copy_lacks_holds_up_nothing_that_is_added_later() -> None:
+    heard: list[tuple[int, bool]] = []
+    copies = [(100, 300)]
+    waits = ReplicaWaits(lambda end, needed: enough(copies, end, needed))
+    waits.acked(100)
+    for end in (50, 80, 150, 400):
+        waits.add(end, 2, 1.0, lambda done, end=end: heard.append((end, done)))  # type: ignore[misc]
+    assert heard == [(150, True)]
+    copies[0] = (0, 400)
+    waits.acked()
+    assert sorted(heard) == [(end, True) for end in (50, 80, 150, 400)]
 
 
 # --- children of a parent ---------------------------------------------------------------------
