@@ -418,6 +418,4 @@ def _short_repr(message: Message, fields: Sequence[str]) -> str:
         value = getattr(message, name)
         if value != (default() if callable(default) else default) and (value or value == 0):
             told.insert(2, f"{name}={value!r}")
-    if not message.wait_stored:
-        told.append("wait_stored=False")
     return f"{type(message).__name__}({', '.join(told)})"
