@@ -1,10 +1,11 @@
 """What a flood of urgent messages does to others: `python -m bench.priority`.
 
-Consumers of a topic of priority messages have a fixed capacity: so many pops of one message a
-second. Beside a few messages of the lowest priority, a producer sends urgent ones, for a part of
-the capacity or for more than it. The table shows for groups with several values of priority.factor
-which part of either kind is received, and how long those waited. What is not received counts with
-the time that it has waited up to the end. Each line has a topic and a group of its own.
+Consumers of a topic of priority messages have a fixed capacity: they pop one message at a time, at
+a fixed rate. Beside a few messages of the lowest priority, a producer sends urgent ones, for a part
+of the capacity or for more than it. The table shows for groups with several values of
+priority.factor which part of either kind is received, and how long those waited. What is not
+received counts with the time that it has waited up to the end. Each line has a topic and a group of
+its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.producer.producer import Producer
@@ -51,12 +51,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    with ExitStack() as cleanup:
-        directory = cleanup.enter_context(work_directory("pocketmq-bench-"))
+    with work_directory("pocketmq-bench-") as directory:
         namesrv = ours.start_name_server(directory)
-        cleanup.callback(namesrv.process.kill)
         broker = ours.start_broker(directory, namesrv.address, name="priority")
-        cleanup.callback(broker.process.kill)
         print(
             f"{options.capacity:g} pops per second, low messages for {options.low:.0%} of them, "
             f"{options.seconds:g} s, times in s\n\n| {' | '.join(HEADING)} |"
@@ -120,7 +117,7 @@ async def measure(
 
 
 async def repeat(act: Callable[[], Awaitable[None]], rate: float, seconds: float) -> None:
-    """Do something so many times a second; what is late is done at once."""
+    """Do something `rate` times a second; what is late is done at once."""
     begin = time.perf_counter()
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(0.0, begin + number / rate - time.perf_counter()))

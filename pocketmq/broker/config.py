@@ -174,7 +174,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     pop_polling_size: Count = 1_024  # waiting pops of one group at one queue
     max_pop_polling_size: Count = 100_000
     pop_long_polling_force_notify_interval: Annotated[int, Meta(ge=0)] = 800  # messages; 0: never
-    # Whether filters of notifications count, and up to how many messages behind.
+    # Whether filters of notifications count, and while how many messages at most are not popped.
     use_message_filter_for_notification: bool = True
     max_message_filter_num_for_notification: Annotated[int, Meta(ge=0, le=1_024)] = 64
     enable_pop_buffer_merge: bool = True

@@ -75,7 +75,7 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
     """Return the keys of the records that begin at `places` within `data`, a commit-log file that
     begins at the physical offset `base`.
 
-    Of each message its UNIQ_KEY, the parts of its KEYS, and its TAGS as one key behind `TAG_MARK`,
+    Of each message its UNIQ_KEY, the parts of its KEYS, and its TAGS as one key after `TAG_MARK`,
     in this order; none of rolled-back transactions. Records whose lengths do not add up have none.
     """
     at = np.array(places, np.int64)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.admin.topic import ends_step
 from pocketmq.broker.statistics.statistics import MINUTE, Statistics
 from pocketmq.broker.tables.consumer_groups import ConsumerGroups
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
@@ -39,7 +40,6 @@ from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 NO_CORRECTION: Final = 2**63 - 1
-_QUEUES_OF_STEP: Final = 16  # half a millisecond, if their files are not mapped
 
 
 class ConsumeStatsProcessor:
@@ -177,7 +177,7 @@ class ConsumeStatsProcessor:
         for queue_id in range(topic.write_queue_nums):
             span = self._time_span(header.group, header.topic, queue_id)
             spans.append(fastjson.encode(span))
-            if _ends_step(queue_id):
+            if ends_step(queue_id):
                 yield
         body = {"consumeTimeSpanSet": msgspec.Raw(b"[%b]" % b",".join(spans))}
         return Response(body=fastjson.encode(body))
@@ -215,7 +215,7 @@ class ConsumeStatsProcessor:
         for queue_id in range(queues):
             queue = MessageQueue(topic, self._config.broker_name, queue_id)
             table[queue] = self._progress(group, topic, queue_id)
-            if _ends_step(queue_id):
+            if ends_step(queue_id):
                 yield
         return ConsumeStats(consume_tps=rates.tps if rates else 0.0, offset_table=table)
 
@@ -246,10 +246,6 @@ class ConsumeStatsProcessor:
             message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
             min_time_stamp=first,
         )
-
-
-def _ends_step(queue_id: int) -> bool:
-    return queue_id % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1
 
 
 def _table_of(stats: ConsumeStats) -> Steps[bytes]:

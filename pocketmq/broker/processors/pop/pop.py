@@ -274,7 +274,7 @@ class PopProcessor:
         return sources
 
     def _by_priority(self, count: int) -> Sequence[int]:
-        """Return the ids of so many queues, the most urgent first."""
+        """Return the ids of `count` queues, the most urgent first."""
         return range(count)[::-1] if self._config.priority_order_asc else range(count)
 
     def _retry_sources(self, header: PopMessageRequestHeader, chance: int) -> list[_Source]:
