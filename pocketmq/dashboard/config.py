@@ -20,6 +20,9 @@ PERIOD: Final = 5.0
 #: Seconds for each answer: within this time, a page shows that a server does not answer.
 TIMEOUT: Final = 4.0
 
+#: Seconds in which a browser has to take what was written for it.
+READ_TIMEOUT: Final = 20.0
+
 
 class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster of a dashboard, and who may use it.
@@ -34,6 +37,7 @@ class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
         hosts: names under which browsers may reach it, besides localhost and IP addresses.
         period: seconds between samples of the history.
         timeout: seconds for each answer of a server.
+        read_timeout: seconds in which a browser has to take each part of a download or a live tail.
     """
 
     namesrv: str
@@ -46,3 +50,4 @@ class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
     hosts: Collection[str] = ()
     period: float = PERIOD
     timeout: float = TIMEOUT
+    read_timeout: float = READ_TIMEOUT

@@ -37,8 +37,6 @@ BODY: Final = "/message/body"
 #: Downloads of bodies at a time: each has its body in memory until it is read.
 MOST_DOWNLOADS: Final = 4
 _CHUNK: Final = 256 * 1024
-#: Seconds in which a reader has to take what was written for it.
-_READ_SECONDS: Final = 20.0
 #: The time spans of charts, in seconds.
 _LENGTHS: Final = {Span.HOUR: 3600.0, Span.DAY: 86400.0}
 #: Widths and heights of charts: for wide windows, and for phones.
@@ -236,7 +234,7 @@ class Pages:
         if request.method == "HEAD":
             return response
         for at in range(0, len(body), _CHUNK):
-            if not await _written(request, response, body[at : at + _CHUNK]):
+            if not await self._written(request, response, body[at : at + _CHUNK]):
                 break
         return response
 
@@ -277,34 +275,35 @@ class Pages:
                     headers={"Content-Type": "text/event-stream; charset=utf-8"}
                 )
                 await response.prepare(request)
-                if not await _written(request, response, _event("open", b"{}")):
+                if not await self._written(request, response, _event("open", b"{}")):
                     return response
                 async for part in tails.parts(consumer):
                     event = _event("part", msgspec.json.encode(part))
-                    if not await _written(request, response, event):
+                    if not await self._written(request, response, event):
                         return response
-                await _written(request, response, _event("end", b"{}"))
+                await self._written(request, response, _event("end", b"{}"))
                 return response
         except TooManyTails:
             raise web.HTTPServiceUnavailable(
                 text="As many live tails are open as may be. Close one first."
             ) from None
 
-
-async def _written(request: web.Request, response: web.StreamResponse, data: bytes) -> bool:
-    """Write, and wait until the reader has taken most of it; False if it is gone. One that takes
-    too long is dropped: it would hold its place for ever."""
-    if request.transport is None or request.transport.is_closing():
-        return False
-    try:
-        async with asyncio.timeout(_READ_SECONDS):
-            await response.write(data)
-    except ClientConnectionResetError:
-        return False
-    except TimeoutError:
-        request.transport.abort()
-        return False
-    return True
+    async def _written(
+        self, request: web.Request, response: web.StreamResponse, data: bytes
+    ) -> bool:
+        """Write, and wait until the reader has taken most of it; False if it is gone. One that
+        takes too long is dropped: it would hold its place for ever."""
+        if request.transport is None or request.transport.is_closing():
+            return False
+        try:
+            async with asyncio.timeout(self._services.read_timeout):
+                await response.write(data)
+        except ClientConnectionResetError:
+            return False
+        except TimeoutError:
+            request.transport.abort()
+            return False
+        return True
 
 
 def _event(name: str, data: bytes) -> bytes:

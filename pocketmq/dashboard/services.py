@@ -36,10 +36,12 @@ class Viewer:
 
 
 class Services(msgspec.Struct, kw_only=True):
-    """The parts of one dashboard; `hosts` are names under which browsers may reach it."""
+    """The parts of one dashboard; `hosts` are names under which browsers may reach it,
+    `read_timeout` as in DashboardConfig."""
 
     namesrv: str
     hosts: frozenset[str]
+    read_timeout: float
     cookie: str
     visitor: Access
     history: History
@@ -97,6 +99,7 @@ def services_of(parts: Parts, *, port: int) -> Services:
     return Services(
         namesrv=config.namesrv,
         hosts=frozenset(name.lower().rstrip(".") for name in config.hosts),
+        read_timeout=config.read_timeout,
         cookie=f"pocketmq_{port}",
         visitor=parts.visitor,
         history=parts.history,

@@ -91,7 +91,9 @@ async def server() -> AsyncIterator[EmbeddedServer]:
 
 @pytest.fixture
 async def dashboard(server: EmbeddedServer) -> AsyncIterator[Dashboard]:
-    config = DashboardConfig(namesrv=server.namesrv, port=0, password=PASSWORD, period=0.2)
+    config = DashboardConfig(
+        namesrv=server.namesrv, port=0, password=PASSWORD, period=0.2, read_timeout=3600.0
+    )
     async with Dashboard(config) as dashboard:
         yield dashboard
 

@@ -240,31 +240,50 @@ async def test_a_large_body_is_decompressed_only_where_it_is_shown_by_itself(
         assert got.headers["Content-Length"] == str(len(body))
 
 
-async def test_bodies_that_nobody_reads_are_few(
-    dashboard: Dashboard, client: Client, admin: Admin, producer: Producer
-) -> None:
+BODY_PATH = "/message/body?topic=orders&broker=broker-a&queue=0&offset=0"
+
+
+async def bodies_that_nobody_reads(port: int, cleanup: AsyncExitStack) -> None:
+    """As many downloads as there may be; they are closed by `cleanup`."""
+    for _ in range(MOST_DOWNLOADS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        cleanup.callback(writer.close)
+        writer.write(f"GET {BODY_PATH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert b" 200 OK" in await reader.readline()
+
+
+async def a_place_is_free(client: Client, url: str) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while (await client.session.head(url + BODY_PATH)).status == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def large_body(client: Client, admin: Admin, producer: Producer) -> None:
     await admin.create_topic("orders", queues=1)
-    body = os.urandom(4_000_000)
-    await producer.send(Message("orders", body))
-    path = "/message/body?topic=orders&broker=broker-a&queue=0&offset=0"
+    await producer.send(Message("orders", os.urandom(4_000_000)))
     await client.shows("/messages?topic=orders", "4")
-    opened = []
-    try:
-        for _ in range(MOST_DOWNLOADS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", dashboard.port, limit=1024)
-            opened.append(writer)
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            assert b" 200 OK" in await reader.readline()
-        refused = await client.get(path)
+
+
+@pytest.mark.usefixtures("large_body")
+async def test_bodies_that_nobody_reads_are_few(dashboard: Dashboard, client: Client) -> None:
+    async with AsyncExitStack() as cleanup:
+        await bodies_that_nobody_reads(dashboard.port, cleanup)
+        refused = await client.get(BODY_PATH)
         assert refused.status == 503
         assert "as may be" in refused.words
         assert (await client.get("/topics")).status == 200
-    finally:
-        for writer in opened:
-            writer.close()
-    async with asyncio.timeout(TIMEOUT):
-        while (await client.get(path)).status == 503:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await a_place_is_free(client, client.url)
+
+
+@pytest.mark.usefixtures("large_body")
+async def test_who_takes_nothing_of_a_body_is_dropped(
+    server: EmbeddedServer, client: Client
+) -> None:
+    config = DashboardConfig(namesrv=server.namesrv, port=0, period=0.2, read_timeout=0.5)
+    async with Dashboard(config) as impatient, AsyncExitStack() as cleanup:
+        await bodies_that_nobody_reads(impatient.port, cleanup)
+        await a_place_is_free(client, impatient.url)
 
 
 async def test_a_message_in_all_its_forms(client: Client, admin: Admin, producer: Producer) -> None:
