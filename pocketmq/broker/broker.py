@@ -172,7 +172,8 @@ class Broker:
             monotonic=self._monotonic,
         )
         self.tables.load(in_use=store.commit_log.end > 0)
-        store.delete_deleted_queues(self.tables.topics.deleted)
+        for _ in store.delete_deleted_queues(self.tables.topics.deleted):
+            pass
         topics = self.tables.topics
         topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
         self.tables.keep(stack)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
@@ -52,6 +53,10 @@ from pocketmq.store.writer import StoreWriter
 __all__ = ["GetResult", "GetStatus", "MessageStore", "PutResult", "PutStatus"]
 
 log = logging.getLogger(__name__)
+
+_REMOVED_AT_STOP: Final = 256
+"""Deleted queues whose files a stop removes, each with a wait for the disk; the next start removes
+those that are left."""
 
 
 def now_ms() -> int:
@@ -326,19 +331,21 @@ class MessageStore:
         return await outcome
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove a topic's consume queues; False when it has none. Raises OSError."""
+        """Remove a topic's consume queues; False when it has none. Their files go in the next round
+        of `cleanup`, which `cleanup.wake` begins at once. Raises OSError."""
         self._writer.try_settle()
         had_queues = self._table.delete_topic(topic)
         self._reader.deleted(topic, self.commit_log.end)
         return had_queues
 
-    def delete_deleted_queues(self, deleted: Mapping[str, int]) -> None:
-        """Remove the queues of deleted topics that recovery built again; `deleted` has the physical
-        offset before which all their messages are. To be called after `open`. Raises OSError."""
+    def delete_deleted_queues(self, deleted: Mapping[str, int]) -> Iterator[None]:
+        """Remove the queues of deleted topics that recovery built again, one a step, as
+        `delete_topic` does; `deleted` has the physical offset before which all their messages are.
+        To be called after `open`. Raises OSError."""
         for topic, end in deleted.items():
             # A power cut may have taken the end of the log: new messages will be there.
             self._reader.deleted(topic, min(end, self.commit_log.end))
-        self._table.delete_deleted(deleted)
+        return self._table.delete_deleted(deleted)
 
     def open(self) -> None:
         """Lock the directory, map the files, recover. Blocks.
@@ -472,6 +479,9 @@ class MessageStore:
                 self._pending.enter(self.commit_log.whole)
                 if self._marked:
                     await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
+                await asyncio.get_running_loop().run_in_executor(
+                    None, self._table.removed.remove_some, _REMOVED_AT_STOP
+                )
                 bounds = self._table.bounds()
                 await asyncio.get_running_loop().run_in_executor(None, self._save_bounds, bounds)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)

@@ -85,8 +85,8 @@ def _keep_offsets_in_memory() -> None:
 def _bring_deleted_topics_back() -> None:
     """What recovery finds of deleted topics stays in their queues."""
 
-    def delete_deleted_queues(store: MessageStore, deleted: Mapping[str, int]) -> None:
-        pass
+    def delete_deleted_queues(store: MessageStore, deleted: Mapping[str, int]) -> Iterator[None]:
+        return iter(())
 
     mock.patch.object(MessageStore, "delete_deleted_queues", delete_deleted_queues).start()
     # Recovery builds the queues of deleted topics, too.

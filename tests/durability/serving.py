@@ -73,7 +73,8 @@ async def _start(alive: Life, config: BrokerConfig, clock: FakeTime, stack: Stop
     stack.push_async_callback(store.close)
     tables = Tables(config, clock.clock, lambda names: None, lambda group: None)
     tables.load(in_use=store.commit_log.end > 0)
-    store.delete_deleted_queues(tables.topics.deleted)
+    for _ in store.delete_deleted_queues(tables.topics.deleted):
+        pass
     tables.topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
 
     async def announced() -> None:

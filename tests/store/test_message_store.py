@@ -394,7 +394,9 @@ async def test_a_removal_of_queues_that_was_cut_short_is_finished(bench: Any, ki
         bench = killed_one
     bench.queue_file("Gone", 0).unlink()
     store = bench.open()
-    store.delete_deleted_queues({"Gone": end})
+    for _ in store.delete_deleted_queues({"Gone": end}):
+        pass
+    await store.cleanup.remove_deleted()
     assert sorted(path.name for path in (bench.root / "consumequeue" / "Gone").iterdir()) == ["1"]
     assert bench.put(store, "Gone").queue_offset == 0
     await store.close()
@@ -409,6 +411,7 @@ async def test_a_deleted_topic_begins_anew(bench: Any) -> None:
     assert store.delete_topic("Topic")
     assert not store.delete_topic("Topic")
     assert "Topic" not in store.queues
+    await store.cleanup.remove_deleted()
     assert not bench.queue_file("Topic", 0).parent.parent.exists()
     assert store.get("Topic", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     assert bytes(decode(bytes(held)).body) == b"old"

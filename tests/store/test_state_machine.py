@@ -109,7 +109,7 @@ PROGRESS = st.sampled_from(["acknowledged", "acknowledged", "written", "buffered
 SECONDS = st.sampled_from([1, 5])
 SEEDS = st.integers(0, 1_000)
 INTERRUPTED = st.sampled_from(
-    ["nothing", "nothing", "flush", "flush_queues", "expire", "delete_topic",
+    ["nothing", "nothing", "flush", "flush_queues", "expire", "delete_topic", "remove_deleted",
      "delete_expired_queues", "close", "find_by_key"]
 )  # fmt: skip
 
@@ -366,7 +366,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.delete_topic(topic)
         self.model.delete_topic(topic)
         assert topic not in self.store.queues
-        assert not (self.root / "consumequeue" / topic).exists()
+
+    @rule()
+    def remove_deleted(self) -> None:
+        """Remove the files of deleted queues, some of which may have begun again."""
+        with self.files.free():
+            self.run(self.store.cleanup.remove_deleted())
+        for path in (self.root / "consumequeue").glob("*/*"):
+            assert int(path.name) in self.store.queues.get(path.parent.name, {})
 
     @rule()
     def delete_expired_queues(self) -> None:
@@ -414,6 +421,7 @@ class StoreMachine(RuleBasedStateMachine):
             "flush_queues": self.flush_queues,
             "expire": lambda: self.expire(flushed=chance.random() < 0.5),
             "delete_topic": lambda: self.delete_topic(chance.choice("AB")),
+            "remove_deleted": self.remove_deleted,
             "delete_expired_queues": self.delete_expired_queues,
             "close": self.close,
             "find_by_key": lambda: self.found_by_key("A", "k", 3, 0, 0),

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -115,6 +115,7 @@ class MetadataSync:
         self._begun: dict[str, int] = {}
         self._topics_due = 0.0  # not earlier
         self._task: KeptTask | None = None
+        self._deleting: Iterator[None] = iter(())  # what is left to do of a deletion
         # Progress that waits until the log is copied up to this physical offset.
         self._ahead: dict[str, tuple[int, Callable[[], None]]] = {}
 
@@ -134,7 +135,17 @@ class MetadataSync:
         """Copy from this address from now on; empty: from none."""
         if master != self.master:
             self.master = master
+            self._finish_deleting()
             self.ask_now()
+
+    def _finish_deleting(self) -> None:
+        """Delete what is left of deleted topics at once: this broker may be about to become the
+        master, and a new message must not come after those of a deleted topic."""
+        try:
+            for _ in self._deleting:
+                pass
+        except OSError as error:
+            log.error("queues of deleted topics cannot be opened: %s", error)
 
     def ask_now(self) -> None:
         """Copy now instead of after the current pause."""
@@ -299,13 +310,17 @@ class MetadataSync:
         )
         if deleted:
             # For a topic that was created again: its queues that have only older messages.
-            self._store.delete_deleted_queues(deleted)
             for name in deleted:
                 self._tables.offsets.forget_topic(name)
+            self._deleting = self._store.delete_deleted_queues(deleted)
+            for _ in self._deleting:
+                await asyncio.sleep(0)
         _, gone = topics.follow(body.topic_config_table, body.data_version)
         for name in gone:
             if await self._is_deleted(name):
                 self._delete_topic(name, entered)
+        if deleted or gone:
+            self._store.cleanup.wake()
 
     async def _is_deleted(self, topic: str) -> bool:
         """Tell whether the master has no messages of a topic that is missing in its table.
@@ -313,8 +328,11 @@ class MetadataSync:
         An official broker that becomes master within seconds after a topic was created may have its
         messages, but does not have the topic until a message is sent to it.
         """
-        for queue_id, queue in list(self._store.queues.get(topic, {}).items()):
-            if queue.min_offset == queue.max_offset:
+        queues = self._store.queues.get(topic, {})
+        for queue_id in list(queues):
+            await asyncio.sleep(0)  # the queue may have to be opened
+            queue = queues.get(queue_id)
+            if queue is None or queue.min_offset == queue.max_offset:
                 continue
             answer = await self._pool.request(
                 self.master,

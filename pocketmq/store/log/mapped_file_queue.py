@@ -241,6 +241,11 @@ class MappedFileQueue:
         self._files.sync_directory(self.directory)
         self.retired.add(file)
 
+    def take_all(self) -> tuple[MappedFile, ...]:
+        """Take all files out of the run."""
+        taken, self.mapped = self.mapped, ()
+        return taken
+
     def remove_all(self) -> None:
         """Remove every file; slices that readers still hold stay valid. Raises OSError."""
         removed = bool(self.mapped)
@@ -250,13 +255,6 @@ class MappedFileQueue:
             self.retired.add(file)
         if removed:
             self._files.sync_directory(self.directory)
-
-    def remove_listed(self) -> None:
-        """Remove every file, though none was mapped: they may be damaged. Raises OSError."""
-        for path in sorted(self.directory.iterdir()):
-            if _NAME.fullmatch(path.name):
-                self._files.remove(path)
-        self._files.sync_directory(self.directory)
 
     def close(self) -> None:
         """Close every file, as soon as its last reader is gone."""

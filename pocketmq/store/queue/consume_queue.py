@@ -471,10 +471,11 @@ class ConsumeQueue:
                 file.sync()
         self._flushed = target
 
-    def remove(self) -> None:
-        """Remove the files: the topic is deleted."""
+    def remove(self) -> tuple[MappedFile, ...]:
+        """Be written to no more, since the topic is deleted; return the files, which the caller
+        must remove."""
         self.removed = True
-        self.files.remove_all()
+        return self.files.take_all()
 
     # --- details ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
@@ -21,6 +21,7 @@ from pocketmq.store.log.queue_mappings import QueueMappings
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.queue_bounds import NO_BOUNDS, UNKNOWN, Bounds, KnownBounds
+from pocketmq.store.queue.removed_queues import RemovedQueue, RemovedQueues
 
 log = logging.getLogger(__name__)
 
@@ -41,20 +42,20 @@ class ConsumeQueueTable:
 
     Attributes:
         by_topic: topic → queue id → queue, of those that are open. `find` has the others.
-        all: every queue that is open. A flush thread may walk through it, so queues are added at
-            its end, and the list is replaced when one is removed.
+        removed: queues that were removed, and whose files are still on the disk.
         on_begun: called with topic and queue id of each queue that is made, or begins anew.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int, retired: Retirement) -> None:
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self.all: list[ConsumeQueue] = []
+        self.removed = RemovedQueues(files, directory, retired, self.by_topic.__contains__)
         self.on_begun: Callable[[str, int], None] = _nobody_listens
         self._files = files
         self._directory = directory
         self._file_size = file_size
         self._retired = retired
         self._mappings = QueueMappings(files)
+        self._open_queues: dict[ConsumeQueue, None] = {}
         # Topics with queues on the disk that are not open, and the ids of these; None while the
         # topic's directory has not been listed.
         self._unopened: dict[str, set[int] | None] = {}
@@ -69,6 +70,11 @@ class ConsumeQueueTable:
         self._listeners: dict[tuple[str, int], tuple[ArrivalListener, ...]] = {}
 
     @property
+    def all(self) -> list[ConsumeQueue]:
+        """Every queue that is open, in a list of the caller's own: a flush thread may ask."""
+        return list(self._open_queues)
+
+    @property
     def has_foreign(self) -> bool:
         """Whether there are queues that only the official broker can fill."""
         light = self._directory.glob(f"{LIGHT_QUEUE_PREFIX}*/")
@@ -77,7 +83,7 @@ class ConsumeQueueTable:
     @property
     def is_missing(self) -> bool:
         """Whether there are no queues, neither open nor on the disk, for no known reason."""
-        there = self.all or any(self.queue_ids(topic) for topic in self.topics())
+        there = self._open_queues or any(self.queue_ids(topic) for topic in self.topics())
         return not there and not self._known.current
 
     def topics(self) -> list[str]:
@@ -190,22 +196,26 @@ class ConsumeQueueTable:
     def reopen(self) -> None:
         """Close all queues, and open them as after a crash."""
         self._clean = False
-        for queue in self.all:
+        self.removed.remove_all()
+        for queue in self._open_queues:
             queue.files.close()
             if queue.files.directory.is_dir():
                 self._unopened[queue.topic] = None
-        self.all = []
+        self._open_queues.clear()
         self.by_topic.clear()
 
     def bounds(self) -> dict[str, dict[int, Bounds]]:
         """Return where each queue begins and ends, as far as it is known without opening any."""
         found: dict[str, dict[int, Bounds]] = {}
-        for queue in self.all:
+        for queue in self._open_queues:
             if queue.files.mapped or queue.next_offset:
                 found.setdefault(queue.topic, {})[queue.queue_id] = queue.bounds
         for topic, queue_id in self.unopened():
             known = self._bounds_of(topic, queue_id) if self._compared else None
             found.setdefault(topic, {})[queue_id] = known or UNKNOWN
+        for topic, queue_id, bounds in self.removed.bounds():
+            # The next start finds these, and removes them.
+            found.setdefault(topic, {})[queue_id] = bounds
         return found
 
     def _bounds_of(self, topic: str, queue_id: int) -> Bounds | None:
@@ -322,14 +332,16 @@ class ConsumeQueueTable:
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; a new one has no file before its first message.
 
-        Raises as `find`, and ValueError for a topic that cannot name a directory, or that is not
+        Raises as `find`, OSError when one that was removed is still on the disk and cannot be
+        removed there, and ValueError for a topic that cannot name a directory, or that is not
         served.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
             self._check(topic, queue_id)
-            queue = self._make(topic, queue_id)
-            self._add(queue)
+            with self.removed.making(topic, queue_id):
+                queue = self._make(topic, queue_id)
+                self._add(queue)
             self.on_begun(topic, queue_id)
         return queue
 
@@ -352,42 +364,29 @@ class ConsumeQueueTable:
 
     def _add(self, queue: ConsumeQueue) -> None:
         self.by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
-        self.all.append(queue)
-        unopened = self._unopened.get(queue.topic)
-        if unopened is not None:
-            unopened.discard(queue.queue_id)
-            if not unopened:
-                del self._unopened[queue.topic]
+        self._open_queues[queue] = None
+        self._opened(queue.topic, queue.queue_id)
 
     # --- removing -----------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> bool:
         """Remove all queues of a topic, also those that cannot be opened; False when it has none.
-        Its records stay in the commit log until they expire. Raises OSError."""
-        unopened = sorted(self._ids_on_disk(topic))
+        Their files go with `removed.remove_some`, and its records stay in the commit log until they
+        expire. Raises OSError."""
+        gone = {queue_id: self._take_out(topic, queue_id) for queue_id in self.queue_ids(topic)}
         self._unopened.pop(topic, None)
-        queues = self.by_topic.pop(topic, {})
-        if not queues and not unopened:
+        if gone:
+            self.removed.add(topic, gone)
+            log.info("topic %s: its %d consume queues are removed", topic, len(gone))
+        elif STORED_TOPIC_PATTERN.fullmatch(topic):
             # A power failure may have brought back the directory of one that was deleted.
-            if STORED_TOPIC_PATTERN.fullmatch(topic):
-                self._files.remove_directory(self._directory / topic)
-            return False
-        for queue_id in unopened:
-            files = self._make(topic, queue_id).files
-            files.remove_listed()
-            self._files.remove_directory(files.directory)
-        self.all = [queue for queue in self.all if queue.topic != topic]
-        for queue in queues.values():
-            queue.remove()
-            self._files.remove_directory(queue.files.directory)
-        self._files.remove_directory(self._directory / topic)
-        log.info("topic %s: its consume queues are removed", topic)
-        return True
+            self._files.remove_directory(self._directory / topic)
+        return bool(gone)
 
     def delete_expired(self, queue: ConsumeQueue, min_physical: int) -> bool:
         """Remove a queue if the commit log has none of its messages any more, except one of a
-        system topic; its next message gets queue offset 0. Return whether it is removed. Raises
-        OSError."""
+        system topic; its next message gets queue offset 0. Return whether it is removed; its files
+        go as those of a topic."""
         # One with messages that wait for a flush is alive.
         if (
             queue.removed
@@ -396,37 +395,61 @@ class ConsumeQueueTable:
             or is_system_topic(queue.topic)
         ):
             return False
-        self._delete_queue(queue)
+        self._delete_queue(queue.topic, queue.queue_id)
         log.info("queue %s/%d has expired and is removed", queue.topic, queue.queue_id)
         return True
 
-    def delete_deleted(self, deleted: Mapping[str, int]) -> None:
-        """Remove what recovery found again of deleted topics; `deleted` has the physical offset at
-        which the log ended when each was deleted. If a queue has messages after that, its topic was
-        recreated, and it has no others. If a removal was cut short, there may be an empty
-        directory. Raises OSError."""
+    def delete_deleted(self, deleted: Mapping[str, int]) -> Iterator[None]:
+        """Remove what recovery found again of deleted topics, one queue a step; `deleted` has the
+        physical offset at which the log ended when each was deleted. If a queue has messages after
+        that, its topic was recreated, and it has no others. If a removal was cut short, there may
+        be an empty directory. Raises OSError."""
         for topic, end in deleted.items():
             for queue_id in sorted(self.queue_ids(topic)):
                 try:
-                    queue = self.find(topic, queue_id)
+                    bounds = self._bounds_now(topic, queue_id)
                 except StoreError as error:
                     log.error("queue %s/%d is not removed: %s", topic, queue_id, error)
                     continue
-                if queue is None:
-                    continue
-                is_left_over = queue.max_physical < 0 and not queue.next_offset
-                if is_left_over or 0 <= queue.max_physical <= end:
-                    self._delete_queue(queue)
+                is_left_over = bounds is not None and bounds.physical < 0 and not bounds.next
+                if is_left_over or (bounds is not None and 0 <= bounds.physical <= end):
+                    self._delete_queue(topic, queue_id)
+                yield
 
-    def _delete_queue(self, queue: ConsumeQueue) -> None:
-        queues = self.by_topic[queue.topic]
-        del queues[queue.queue_id]
-        self.all = [other for other in self.all if other is not queue]
-        queue.remove()
-        self._files.remove_directory(queue.files.directory)
-        if not queues:
-            del self.by_topic[queue.topic]
-            self._files.remove_directory(self._directory / queue.topic)
+    def _bounds_now(self, topic: str, queue_id: int) -> Bounds | None:
+        """Return where a queue begins and ends, if it exists. One of which the last stop left no
+        word is opened, which raises as `find`."""
+        if self._compared and queue_id in self._ids_on_disk(topic):
+            known = self._bounds_of(topic, queue_id)
+            if known is not None and known.is_known:
+                return known
+        queue = self.find(topic, queue_id)
+        return None if queue is None else queue.bounds
+
+    def _delete_queue(self, topic: str, queue_id: int) -> None:
+        self.removed.add(topic, {queue_id: self._take_out(topic, queue_id)})
+
+    def _take_out(self, topic: str, queue_id: int) -> RemovedQueue:
+        queues = self.by_topic.get(topic, {})
+        queue = queues.pop(queue_id, None)
+        if queue is not None:
+            bounds = queue.bounds
+            mapped = queue.remove()
+            del self._open_queues[queue]
+            if not queues:
+                del self.by_topic[topic]
+            return RemovedQueue(bounds, mapped)
+        self._opened(topic, queue_id)
+        known = self._bounds_of(topic, queue_id) if self._compared else None
+        return RemovedQueue(known or UNKNOWN, ())
+
+    def _opened(self, topic: str, queue_id: int) -> None:
+        """Note that a queue is none of the unopened ones any more."""
+        unopened = self._unopened.get(topic)
+        if unopened is not None:
+            unopened.discard(queue_id)
+            if not unopened:
+                del self._unopened[topic]
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         """Call `listener` for each message that becomes readable in a queue."""
@@ -440,9 +463,9 @@ class ConsumeQueueTable:
 
     def close(self) -> None:
         """Close all files."""
-        for queue in self.all:
+        for queue in self._open_queues:
             queue.files.close()
-        self.all = []
+        self._open_queues.clear()
         self.by_topic.clear()
         self._unopened.clear()
 

@@ -1,4 +1,5 @@
-"""Removes expired commit-log files, and the queue and index files that point into them.
+"""Removes expired commit-log files, the queue and index files that point into them, and the files
+of queues that were deleted.
 
 It runs every ten seconds. At `deleteWhen`, when the disk fills up, or on an administrator's
 request, it removes the oldest commit-log files that were not written to for `fileReservedTime`
@@ -34,6 +35,7 @@ _ORDERED_ROUNDS: Final = 20
 _HOUR_MS: Final = 3_600_000
 _OPENED_AT_ONCE: Final = 10  # each takes some 200 µs
 _QUEUES_AT_ONCE: Final = 100  # each takes some 20 µs
+_REMOVED_AT_ONCE: Final = 16  # queues whose files a thread removes before it is asked to stop
 
 
 class Cleanup:
@@ -80,6 +82,10 @@ class Cleanup:
             await self._task.finish()
             self._task = None
 
+    def wake(self) -> None:
+        """Begin the next round now: queues were deleted."""
+        self._wake.set()
+
     def order(self) -> None:
         """Remove expired commit-log files from now on for twenty rounds, at any hour."""
         self._ordered = _ORDERED_ROUNDS
@@ -103,7 +109,8 @@ class Cleanup:
                 log.exception("cleaning up failed")
 
     async def round(self) -> int:
-        """Remove what has expired, and return the number of removed commit-log files.
+        """Remove what was deleted or has expired, and return the number of removed commit-log
+        files.
 
         Raises OSError.
         """
@@ -111,7 +118,21 @@ class Cleanup:
             try:
                 return await self._clean_log()
             finally:
-                await self._clean_queues()
+                try:
+                    await self._clean_queues()
+                finally:
+                    await self._remove_deleted()
+
+    async def remove_deleted(self) -> None:
+        """Remove the files of deleted queues. Raises OSError."""
+        async with self._lock:
+            await self._remove_deleted()
+
+    async def _remove_deleted(self) -> None:
+        while not self._stopping and await asyncio.to_thread(
+            self._table.removed.remove_some, _REMOVED_AT_ONCE
+        ):
+            pass
 
     # --- the commit log -----------------------------------------------------------------------
 
@@ -210,9 +231,10 @@ class Cleanup:
             for number, queue in enumerate(self._table.all, 1):
                 if self._stopping:
                     return
-                removed = self._table.delete_expired(queue, self._log.min_offset)
-                if removed or number % _QUEUES_AT_ONCE == 0:
+                self._table.delete_expired(queue, self._log.min_offset)
+                if number % _QUEUES_AT_ONCE == 0:
                     await asyncio.sleep(0)
+            await self._remove_deleted()
 
     async def _open_queues(self) -> bool:
         """Open the queues that are not open, a few in each turn of the event loop; return whether

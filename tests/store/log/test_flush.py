@@ -302,6 +302,7 @@ async def test_files_are_closed_when_their_readers_are_gone(bench: Any) -> None:
     (file,) = queue.files.mapped
     held = file.view[:20]
     store.delete_topic("Topic")
+    await store.cleanup.remove_deleted()
     assert len(store.commit_log.files.retired) == 1
     held.release()
     store.commit_log.files.retired.sweep()  # as the flush thread does once a second

@@ -167,6 +167,7 @@ async def test_a_topic_that_was_not_opened_is_deleted(bench: StoreBench) -> None
     await store.close()
     store = bench.open()
     assert store.delete_topic("Old")
+    await store.cleanup.remove_deleted()
     assert not (bench.root / "consumequeue" / "Old").exists()
     assert not store.delete_topic("Old")
     assert set(store.queues) == {"New"}

@@ -254,5 +254,6 @@ async def test_the_topic_of_a_queue_that_cannot_be_opened_can_be_deleted(bench: 
     store = bench.open()
     assert not bench.put(store, "Quiet").ok
     assert store.delete_topic("Quiet")
+    await store.cleanup.remove_deleted()
     assert not (bench.root / "consumequeue" / "Quiet").exists()
     assert bench.put(store, "Quiet").queue_offset == 0

@@ -40,6 +40,7 @@ class CleaningProcessor:
             if not (topic in self._topics.table or is_system_topic(topic)):
                 self._store.delete_topic(topic)
                 await asyncio.sleep(0)
+        self._store.cleanup.wake()
         return Response()
 
     def expired_log(self, request: Request[Header]) -> Response:

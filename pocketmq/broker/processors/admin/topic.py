@@ -252,6 +252,7 @@ class TopicProcessor:
         # A new topic of the same name must not start with the offsets of this one.
         await self._offsets.saved()
         await self._topics.saved()
+        self._store.cleanup.wake()
 
     def _retry_topics(self, topic: str) -> list[str]:
         """Return the retry topics of the groups that pop a topic."""
