@@ -85,7 +85,7 @@ class _Source(NamedTuple):
 #: Queue entries that are examined in the time of one comparison of a filter.
 _ENTRIES: Final = 16
 #: The same in the time of one read of a queue, whatever it finds.
-_ENTRIES_OF_READ: Final = 320
+_ENTRIES_OF_READ: Final = 640
 #: Queues in which a new group starts in one turn: it may read the first message of each.
 _STARTS: Final = 128
 
