@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.serving.long_requests import TURN
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 
 QUEUES = 16_384
@@ -36,17 +39,23 @@ async def create(client: Client, topic: str, queues: int) -> None:
 
 
 async def overtaken(
-    client: Client, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    client: Client,
+    code: int,
+    fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    begun: Callable[[], bool] = lambda: False,
 ) -> Command:
-    """The answer of a request that takes long, which a later one of its connection overtakes."""
+    """The answer of a request that takes long, which a later one of its connection overtakes,
+    before anything has `begun` to change."""
     # A connection's requests are handled in their order.
     long = asyncio.ensure_future(client.request(code, None, body, ext_fields=fields))
     other = asyncio.ensure_future(client.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
-    done: list[asyncio.Future[Command]] = []
+    done: list[tuple[asyncio.Future[Command], bool]] = []
     for request in (long, other):
-        request.add_done_callback(done.append)
+        request.add_done_callback(lambda ended: done.append((ended, begun())))
     answer = await long
-    assert done[0] is other
+    assert done[0] == (other, False)
     return answer
 
 
@@ -77,7 +86,12 @@ async def test_corrections(client: Client, broker: Broker, wide: str) -> None:
 async def test_a_reset(client: Client, broker: Broker, wide: str) -> None:
     await client.heartbeat("c", subscription(wide))
     fields = {"topic": wide, "group": "G", "timestamp": "-1", "isForce": "true"}
-    answer = await overtaken(client, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    answer = await overtaken(
+        client,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        fields,
+        begun=lambda: bool(broker.tables.offsets.offsets("G", wide)),
+    )
     assert bytes(answer.body) == reset_to(dict.fromkeys(range(QUEUES), 0))
     assert broker.tables.offsets.offsets("G", wide) == dict.fromkeys(range(QUEUES), 0)
     assert broker.tables.offsets.has_reset("G", wide, QUEUES - 1)
@@ -95,20 +109,29 @@ async def test_a_reset_of_a_topic_that_is_deleted_meanwhile(client: Client, wide
     resetting = asyncio.ensure_future(
         client.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
     )
+    await asyncio.sleep(0)  # it is sent
     deleted = await client.request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": wide})
     assert deleted.code == 0
     assert (await resetting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_a_reset_by_the_consumers(start_broker: StartBroker, connect: Connect) -> None:
-    broker = await start_broker(use_server_side_reset_offset=False)
+    # Each step is a turn of the event loop.
+    ticks = itertools.count()
+    options = {"work_clock": lambda: next(ticks) * TURN}
+    broker = await start_broker(options=options, use_server_side_reset_offset=False)
     client = await connect(broker)
     await create(client, "wide", QUEUES)
     await client.heartbeat("c", subscription("wide"))
     broker.tables.offsets.reset("G", "wide", dict.fromkeys(range(QUEUES), 3))
     fields = {"topic": "wide", "group": "G", "timestamp": "-1", "isForce": "true"}
-    answer = await overtaken(client, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    assert bytes(answer.body) == reset_to(dict.fromkeys(range(QUEUES), 0))
+    resetting = asyncio.ensure_future(
+        client.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
+    )
+    for _ in range(10):
+        await client.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        assert not resetting.done()
+    assert bytes((await resetting).body) == reset_to(dict.fromkeys(range(QUEUES), 0))
 
 
 async def test_a_peek(client: Client, wide: str) -> None:
@@ -150,5 +173,8 @@ async def test_a_list_of_groups(client: Client, broker: Broker) -> None:
     names = [f"G{number}" for number in range(14_000)]
     body = fastjson.encode({"groupConfigList": [{"groupName": name} for name in names]})
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
-    assert (await overtaken(client, code, body=body)).code == 0
+    answer = await overtaken(
+        client, code, body=body, begun=lambda: broker.tables.groups.known(names[-1])
+    )
+    assert answer.code == 0
     assert all(map(broker.tables.groups.known, names))
