@@ -433,6 +433,7 @@ class Components:
                 tables.consumers,
                 tables.offsets,
                 wake_topic,
+                self._long,
             ),
             ForwardProcessor(config, store, tables.topics, tables.groups, tables.consumers),
             CleaningProcessor(store, tables.topics),
@@ -449,9 +450,9 @@ class Components:
         if pulls:
             for waiting in (self.pulls, self.pops, self.notifications):
                 waiting.register(dispatcher)
-            PeekProcessor(self._config, self._store, self._pop_access, self.pop.offset).register(
-                dispatcher
-            )
+            PeekProcessor(
+                self._config, self._store, self._pop_access, self.pop.offset, self._long
+            ).register(dispatcher)
         for processor in self._processors:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Generator, Mapping
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -112,7 +112,9 @@ def _decode_dialect(data: bytes | bytearray | memoryview | str) -> Any:
 
 
 _json: Final = msgspec.json.Encoder().encode
-_ENTRIES_OF_STEP: Final = 200
+_WORK_OF_STEP: Final = 200
+_PARTS_OF_ENTRY: Final = 20
+"""Offsets or names in an entry that take as long to write as an entry of its own."""
 
 
 def encode(value: Any, *, standard: bool = False) -> bytes:
@@ -132,11 +134,18 @@ def encode(value: Any, *, standard: bool = False) -> bytes:
 
 def encode_steps(table: Mapping[Any, Any]) -> Generator[None, None, msgspec.Raw]:
     """Write a table as a part of a value to encode; write some entries in each step."""
-    left = iter(dict(table).items())
     pieces = []
-    while some := dict(islice(left, _ENTRIES_OF_STEP)):
-        pieces.append(encode(some)[1:-1])
-        yield
+    some = {}
+    work = 0
+    for key, value in dict(table).items():
+        some[key] = value
+        work += 1 + (len(value) // _PARTS_OF_ENTRY if isinstance(value, dict | list) else 0)
+        if work >= _WORK_OF_STEP:
+            pieces.append(encode(some)[1:-1])
+            some = {}
+            work = 0
+            yield
+    pieces.append(encode(some)[1:-1])
     return msgspec.Raw(b"{%b}" % b",".join(filter(None, pieces)))
 
 
@@ -166,6 +175,9 @@ def _write(value: Any, standard: bool, parts: list[bytes]) -> None:
     elif isinstance(value, MessageQueue):
         parts.append(_queue_json(value))
     elif isinstance(value, list | tuple | set | frozenset):
+        if set(map(type, value)) == {str}:
+            parts.append(_json(value))
+            return
         parts.append(b"[")
         for number, item in enumerate(value):
             if number:

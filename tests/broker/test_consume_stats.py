@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
-
-import pytest
 
 from pocketmq.message import fastjson
 from pocketmq.message.message import MessageQueue
@@ -182,33 +179,3 @@ async def test_corrections(client: Client, topic: str) -> None:
     assert await correction("G") == {0: 2}
     assert await correction("G", "x,G") == {0: NO_CORRECTION}
     assert await correction("H", "G") == {0: 4}
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-    ],
-)
-async def test_others_are_served_while_many_queues_are_looked_at(
-    client: Client, code: RequestCode
-) -> None:
-    fields = {"topic": "wide", "readQueueNums": "16384", "writeQueueNums": "16384", "perm": "6"}
-    fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
-    created = await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
-    assert created.code == 0
-    names = {"topic": "wide", "consumerGroup": "G", "group": "G"}
-
-    # A connection's requests are handled in their order.
-    long = asyncio.ensure_future(client.request(code, ext_fields=names))
-    other = asyncio.ensure_future(
-        client.request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": "wide"})
-    )
-    done, _ = await asyncio.wait((long, other), return_when=asyncio.FIRST_COMPLETED)
-
-    assert done == {other}
-    answer = await long
-    assert answer.code == 0
-    assert bytes(answer.body).count(b'"queueId":') == 16_384

@@ -184,6 +184,30 @@ async def test_consumers_are_told(old_way: Broker, connect: Connect, topic: str)
         await member.close()
 
 
+async def test_a_consumer_in_cpp_is_told_in_its_form(
+    old_way: Broker, connect: Connect, topic: str
+) -> None:
+    member = Told()
+    await member.open(old_way.address)
+    await member.heartbeat("c", subscription(topic))
+    await fill(member, topic, *[""] * 5)
+    for queue_id in range(4):
+        await commit(member, topic, 0, queue_id)
+    group = old_way.tables.consumers.get(GROUP)
+    assert group is not None
+    for client in group.clients.values():
+        client.language = "CPP"
+
+    assert new_offsets(await reset(member, topic)) == {0: 5, 1: 0, 2: 0, 3: 0}
+    async with asyncio.timeout(60):
+        told = await member.resets.get()
+    assert bytes(told.body).startswith(
+        b'{"offsetTable":[{"brokerName":"b0","offset":5,"queueId":0,"topic":"%b"},' % topic.encode()
+    )
+    assert len(ResetOffsetBody.decode(told.body).offset_table) == 4
+    await member.close()
+
+
 async def test_nobody_to_be_told(old_way: Broker, connect: Connect, topic: str) -> None:
     admin = await connect(old_way)
     assert (await reset(admin, topic)).code == ResponseCode.TOPIC_NOT_EXIST

@@ -430,7 +430,10 @@ def test_offsets_are_found_by_topic_and_by_group(steps: list[tuple[str, str, str
             assert offsets.query_pulled(group, topic, 0) == -1
             assert not offsets.has_reset(group, topic, 0)
         else:
-            getattr(offsets, step)(group, topic, 0, 1)
+            if step == "reset":
+                offsets.reset(group, topic, {0: 1})
+            else:
+                getattr(offsets, step)(group, topic, 0, 1)
             if step != "pulled":
                 expected[f"{topic}@{group}"] = 1
     assert offsets.table == {key: {0: 1} for key in expected}

@@ -235,6 +235,12 @@ def test_a_large_table_is_written_in_many_steps() -> None:
     assert encode(table).startswith(b'{"t@g0":{0:1,1:-1},"t@g1":{')
 
 
+def test_large_entries_of_a_table_are_steps_of_their_own() -> None:
+    table = {f"t@g{number}": dict.fromkeys(range(10_000), 1) for number in range(20)}
+    assert sum(1 for _ in encode_steps(table)) >= 20
+    assert bytes(finished(encode_steps(table))) == encode(table)
+
+
 @pytest.mark.parametrize("key", ["", "7", '{"brokerName":"b0"}'])
 def test_a_key_that_is_no_queue(key: str) -> None:
     with pytest.raises(FastjsonError, match="not a MessageQueue"):

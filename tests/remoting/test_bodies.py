@@ -389,9 +389,6 @@ class TestMessageQueues:
         assert body.encode(standard_json=True).decode() == (
             '{"offsetTable":{' + QUEUE_AS_TEXT + ":7}}"
         )
-        assert body.for_cpp().encode().decode() == (
-            '{"offsetTable":[{"brokerName":"b0","offset":7,"queueId":1,"topic":"T"}]}'
-        )
 
     def test_locks(self) -> None:
         text = (

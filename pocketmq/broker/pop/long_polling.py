@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 ANY_QUEUE: Final = -1
 EARLY_MS: Final = 50
 """A pop is answered this long before its deadline, so that the client still gets the answer."""
+LISTEN_AT_ONCE: Final = 512
+"""Queues that a pop begins to listen to in one go: a millisecond."""
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener: TypeAlias = Callable[[int, int, int], None]
@@ -116,13 +118,22 @@ class _WaitingTopic:
         self._polling = polling
         self._listening: dict[tuple[str, int], ArrivalListener] = {}
 
-    def listen(self, group: str, queues: int) -> None:
-        """Listen to the `queues` queues of the topic, and to retry topics."""
+    def lacks(self, queues: int) -> int:
+        """Return the least number of queues, of the `queues` ones of the topic, that it does not
+        listen to."""
+        return queues - len(self._listening)
+
+    def listen(self, queues: Iterable[int]) -> None:
+        """Listen to queues of the topic."""
         # Usually all listeners are registered already.
         listening = self._listening
-        for queue_id in range(queues):
+        for queue_id in queues:
             if (self.name, queue_id) not in listening:
                 self._listen(self.name, queue_id, self._arrival_in(queue_id))
+
+    def listen_to_retries(self, group: str) -> None:
+        """Listen to the retry topics of a group."""
+        listening = self._listening
         for v2 in (False, True):
             retry_topic = pop_retry_topic(self.name, group, v2=v2)
             if (retry_topic, 0) not in listening:
@@ -235,9 +246,11 @@ class PopLongPolling:
             return Polling.FULL
         if not is_heard(request):
             return Polling.WAITS
-        waiting = self._topics.get(topic)
-        if waiting is None:
-            waiting = self._topics[topic] = _WaitingTopic(self, topic)
+        waiting = self._waiting_topic(topic)
+        if waiting.lacks(queues) > LISTEN_AT_ONCE and self._take_again(request):
+            # What comes in meanwhile is found when the request is executed again.
+            self._woken.add(self._listen_first(request, topic, queues))
+            return Polling.WAITS
         by_queue = waiting.groups.get(group, {})
         parked_here = by_queue.get(queue_id, {})
         if len(parked_here) > self._limits.pop_polling_size:
@@ -254,7 +267,8 @@ class PopLongPolling:
         seconds = (until - EARLY_MS - now) / 1000
         parked.timer = self._call_later(seconds, lambda: self._end(parked))
         self._remember_on_connection(parked)
-        waiting.listen(group, queues)
+        waiting.listen(range(queues))
+        waiting.listen_to_retries(group)
         return Polling.WAITS
 
     def cancel(self, request: Request[Any]) -> bool:
@@ -311,10 +325,15 @@ class PopLongPolling:
     def run_again(self, request: Request[Any]) -> bool:
         """Execute a request that does not wait again in one of the next turns; return False if too
         many of its client are queued already."""
+        if not self._take_again(request):
+            return False
+        self._woken.add(self._again_steps(request))
+        return True
+
+    def _take_again(self, request: Request[Any]) -> bool:
         if not self._again.take(request, 1):
             return False
         request.keep()
-        self._woken.add(self._again_steps(request))
         return True
 
     def end_waiting(self) -> None:
@@ -389,6 +408,19 @@ class PopLongPolling:
     def _steps(self, request: Request[Any], *, last: bool) -> Iterator[int]:
         # Do not pop messages for a client that has disconnected.
         yield self._execute(request, last) if is_heard(request) else 0
+
+    def _listen_first(self, request: Request[Any], topic: str, queues: int) -> Iterator[int]:
+        for first in range(0, queues, LISTEN_AT_ONCE):
+            last = min(first + LISTEN_AT_ONCE, queues)
+            self._waiting_topic(topic).listen(range(first, last))
+            yield 0
+        yield from self._again_steps(request)
+
+    def _waiting_topic(self, name: str) -> _WaitingTopic:
+        waiting = self._topics.get(name)
+        if waiting is None:
+            waiting = self._topics[name] = _WaitingTopic(self, name)
+        return waiting
 
     def _again_steps(self, request: Request[Any]) -> Iterator[int]:
         self._again.give_back(request, 1)

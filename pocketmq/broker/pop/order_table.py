@@ -166,7 +166,8 @@ class OrderTable:
 
     def forget_topic(self, topic: str) -> None:
         """Remove a deleted topic: a new topic of the same name has other messages."""
-        for key in [key for key in self._table if key.partition(SEPARATOR)[0] == topic]:
+        prefix = f"{topic}{SEPARATOR}"
+        for key in [key for key in self._table if key.startswith(prefix)]:
             del self._table[key]
             self._dirty = True
 

@@ -5,6 +5,7 @@ Reference: PopMessageProcessor.getPopOffset, getInitOffset.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -36,13 +37,23 @@ class PopOffset:
         self._buffer = buffer
         self._orders = orders
 
-    def peek(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where a group would continue, for a new group the oldest message; change
-        nothing."""
-        committed = self._offsets.query(group, topic, queue_id)
-        if committed < 0:
-            committed = self._store.min_offset(topic, queue_id)
-        return max(committed, self._buffer.latest_offset((topic, group, queue_id)))
+    def unread(
+        self, group: str, topic: str, queues: Iterable[int]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield those of the queues that have messages for a group: the id, where the group would
+        continue, for a new one the oldest message, and the end. Change nothing."""
+        committed = self._offsets.offsets(group, topic)
+        for queue_id in queues:
+            end = self._store.max_offset(topic, queue_id)
+            # There may be 16,384 queues, and most are at their end.
+            if end <= committed.get(queue_id, 0):
+                continue
+            offset = committed.get(queue_id, -1)
+            if offset < 0:
+                offset = self._store.min_offset(topic, queue_id)
+            offset = max(offset, self._buffer.latest_offset((topic, group, queue_id)))
+            if offset < end:
+                yield queue_id, offset, end
 
     def take(self, group: str, topic: str, queue_id: int, committed: int, init_mode: int) -> int:
         """Return where a group pops; `committed` is its consumer offset (-1 if it has none).
@@ -59,7 +70,8 @@ class PopOffset:
         if committed < 0:
             committed = self._first(topic, queue_id, init_mode)
             offsets.commit(group, topic, queue_id, committed)
-        return max(committed, self._buffer.latest_offset((topic, group, queue_id)))
+        latest = self._buffer.latest_offset((topic, group, queue_id))
+        return committed if committed > latest else latest
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the offset at which a group continues."""

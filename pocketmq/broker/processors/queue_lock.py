@@ -5,7 +5,6 @@ Reference: broker AdminBrokerProcessor (lockBatchMQ, unlockBatchMQ).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from pocketmq.remoting.bodies.queue_lock import (
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.serving.dispatch import Answer, Dispatcher
-from pocketmq.remoting.serving.long_requests import LongRequests, Steps, at_once
+from pocketmq.remoting.serving.long_requests import LongRequests, Steps, at_once, in_pieces
 from pocketmq.remoting.serving.request import Request, Response, owner_of
 
 RELEASE_DELAY: Final = 0.5
@@ -68,7 +67,7 @@ class QueueLockProcessor:
             connection.add_close_callback(self._closed)
         owner = owner_of(request.caller, request.connection.peer[0])
         held: list[MessageQueue] = []
-        for queues in _in_steps(list(dict.fromkeys(wanted.mq_set))):
+        for queues in in_pieces(list(dict.fromkeys(wanted.mq_set)), STEP):
             held += self._locks.lock(
                 wanted.consumer_group, queues, wanted.client_id, connection, owner
             )
@@ -83,7 +82,7 @@ class QueueLockProcessor:
         return self._execute(request, given, self._unlock(given))
 
     def _unlock(self, given: UnlockBatchRequestBody) -> Steps[Response]:
-        for queues in _in_steps(given.mq_set):
+        for queues in in_pieces(given.mq_set, STEP):
             self._locks.unlock(given.consumer_group, queues, given.client_id)
             yield
         return Response()
@@ -98,8 +97,3 @@ class QueueLockProcessor:
         # If this end closed the connection, the client may be alive but unreachable.
         if connection.ended_by_peer:
             self._call_later(RELEASE_DELAY, partial(self._locks.release, connection))
-
-
-def _in_steps(queues: list[MessageQueue]) -> Iterator[list[MessageQueue]]:
-    for at in range(0, len(queues), STEP):
-        yield queues[at : at + STEP]

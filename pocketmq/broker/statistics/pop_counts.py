@@ -6,8 +6,7 @@ Reference: PopMetricsManager.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 CHECK_POINT: Final = "CK"
 ACK: Final = "ACK"
@@ -30,16 +29,14 @@ class PopCounts:
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counts of a deleted topic."""
-        self._forget(lambda of_topic, _: of_topic == topic)
+        self._forget(0, topic)
 
     def forget_group(self, group: str) -> None:
         """Remove the counts of a deleted group."""
-        self._forget(lambda _, of_group: of_group == group)
+        self._forget(1, group)
 
-    def _forget(self, concerned: Callable[[str, str], bool]) -> None:
-        for written in [key for key in self.written if concerned(key[0], key[1])]:
-            del self.written[written]
-        for read in [key for key in self.read if concerned(key[0], key[1])]:
-            del self.read[read]
-        for retried in [key for key in self.retried if concerned(key[0], key[1])]:
-            del self.retried[retried]
+    def _forget(self, place: int, name: str) -> None:
+        tables: tuple[Counter[Any], ...] = (self.written, self.read, self.retried)
+        for table in tables:
+            for key in [key for key in table if key[place] == name]:
+                del table[key]

@@ -232,8 +232,9 @@ class Statistics:
         self.pops.forget_topic(topic)
         for key in [key for key in self.dead_letters if key[0] == topic]:
             del self.dead_letters[key]
+        prefix = f"{topic}@"
         for table in (self.group_get, self.group_send_back):
-            for name in [name for name in table if name.partition("@")[0] == topic]:
+            for name in [name for name in table if name.startswith(prefix)]:
                 del table[name]
 
     def forget_group(self, group: str) -> None:

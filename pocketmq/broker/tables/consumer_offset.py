@@ -95,9 +95,10 @@ class ConsumerOffsets(OffsetFile):
         self._pulled: dict[str, dict[int, int]] = {}
         # Offsets set by an admin that the group has not received yet; never saved.
         self._resets: dict[str, dict[int, int]] = {}
-        # The keys of these tables by topic and by group: there may be fifty thousand.
-        self._by_topic: dict[str, dict[str, None]] = {}
-        self._by_group: dict[str, dict[str, None]] = {}
+        # The keys of these tables by topic, each with its group, and by group, each with its topic:
+        # there may be fifty thousand.
+        self._by_topic: dict[str, dict[str, str]] = {}
+        self._by_group: dict[str, dict[str, str]] = {}
         self._writing = asyncio.Lock()
         self.log_flushed: Callable[[], Awaitable[bool]] = _nothing_to_flush
 
@@ -203,8 +204,8 @@ class ConsumerOffsets(OffsetFile):
 
     def _topics_by_group(self) -> Iterator[tuple[str, list[str]]]:
         for group in list(self._by_group):
-            keys = () if SEPARATOR in group else self._by_group.get(group, ())
-            topics = [key.partition(SEPARATOR)[0] for key in keys if key in self.table]
+            keys = {} if SEPARATOR in group else self._by_group.get(group, {})
+            topics = [topic for key, topic in keys.items() if key in self.table]
             if topics:
                 yield group, topics
 
@@ -223,11 +224,14 @@ class ConsumerOffsets(OffsetFile):
         queues = self.table.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the offset at which an admin wants `group` to continue. The caller must ignore the
-        group's commits until `take_reset` has returned it for a consumer's pull."""
-        self.commit(group, topic, queue_id, offset)
-        self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+    def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Set the offsets by queue id at which an admin wants `group` to continue. The caller must
+        ignore the group's commits until `take_reset` has returned them for a consumer's pulls."""
+        key = f"{topic}{SEPARATOR}{group}"
+        self.table.setdefault(key, {}).update(offsets)
+        self._index(key)
+        self._resets.setdefault(key, {}).update(offsets)
+        self._changed()
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Tell whether the group has not yet received a reset offset."""
@@ -277,11 +281,11 @@ class ConsumerOffsets(OffsetFile):
 
     def topics_of(self, group: str) -> set[str]:
         """Return the topics in which `group` has a committed offset."""
-        return {topic for topic, _ in self._pairs(self._by_group.get(group, ()))}
+        return self._paired(self._by_group.get(group, {}))
 
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups that have a committed offset in `topic`."""
-        return {group for _, group in self._pairs(self._by_topic.get(topic, ()))}
+        return self._paired(self._by_topic.get(topic, {}))
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
         """Return all committed offsets of a group in a topic."""
@@ -306,10 +310,12 @@ class ConsumerOffsets(OffsetFile):
         """Remove the offsets of a deleted group."""
         self._forget(self._by_group.get(group, ()))
 
-    def _pairs(self, keys: Iterable[str]) -> list[tuple[str, str]]:
+    def _paired(self, others: Mapping[str, str]) -> set[str]:
         # Entries of broadcasting groups, "topic@group@broadcast", are not pairs.
-        split = [tuple(key.split(SEPARATOR)) for key in keys if key in self.table]
-        return [(components[0], components[1]) for components in split if len(components) == 2]
+        table = self.table
+        return {
+            other for key, other in others.items() if key.count(SEPARATOR) == 1 and key in table
+        }
 
     def progress(self) -> Iterator[tuple[str, str, Mapping[int, int], Mapping[int, int]]]:
         """Yield topic, group, committed offsets and pulled offsets of every pair that exists now
@@ -324,8 +330,8 @@ class ConsumerOffsets(OffsetFile):
 
     def _index(self, key: str) -> None:
         topic, _, group = key.partition(SEPARATOR)
-        self._by_topic.setdefault(topic, {})[key] = None
-        self._by_group.setdefault(group, {})[key] = None
+        self._by_topic.setdefault(topic, {})[key] = group
+        self._by_group.setdefault(group, {})[key] = topic
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in list(keys):

@@ -176,7 +176,8 @@ class HoldService:
         self._log = LimitedLog(log)
         self._bytes = WaitingBytes(max_bytes, "held pulls", self._log)
         self._filters = FilterTurn()
-        self._queues: dict[tuple[str, int], _WaitingQueue] = {}
+        # By topic, then by queue id.
+        self._queues: dict[str, dict[int, _WaitingQueue]] = {}
         # By identity: equal requests must not be confused.
         self._by_request: dict[int, HeldPull] = {}
         self._buckets: dict[int, dict[HeldPull, None]] = {}
@@ -218,12 +219,13 @@ class HoldService:
         weight = self._bytes.take(request, codes, accept)
         if weight is None:
             return False
-        queue = self._queues.get((topic, queue_id))
+        queues = self._queues.get(topic)
+        queue = queues.get(queue_id) if queues is not None else None
         if queue is None:
             queue = _WaitingQueue(
                 topic, queue_id, self._store, self._wake, self._forget, self._filters, self._log
             )
-            self._queues[topic, queue_id] = queue
+            self._queues.setdefault(topic, {})[queue_id] = queue
             self._store.listen(topic, queue_id, queue.arrived)
         loop = asyncio.get_running_loop()
         bucket = _bucket(loop.time(), timeout_ms)
@@ -258,7 +260,7 @@ class HoldService:
 
     def wake_topic(self, topic: str) -> None:
         """Execute all held pulls of `topic` again: it was deleted, or its queues changed."""
-        for queue in [queue for (name, _), queue in self._queues.items() if name == topic]:
+        for queue in tuple(self._queues.get(topic, {}).values()):
             for held in tuple(queue.held):
                 self._wake(held)
 
@@ -274,7 +276,7 @@ class HoldService:
         """Remove all held pulls and stop the timers; the connections are about to close."""
         for held in tuple(self._by_request.values()):
             self._remove(held)
-        for queue in tuple(self._queues.values()):
+        for queue in self._all_queues():
             self._forget(queue)
         self.woken.clear()
         self.parents.clear()
@@ -307,9 +309,15 @@ class HoldService:
 
     def _forget(self, queue: _WaitingQueue) -> None:
         # Callers iterate over a snapshot: this queue may have been removed or replaced since.
-        if self._queues.get((queue.topic, queue.queue_id)) is queue:
-            del self._queues[queue.topic, queue.queue_id]
+        queues = self._queues.get(queue.topic, {})
+        if queues.get(queue.queue_id) is queue:
+            del queues[queue.queue_id]
+            if not queues:
+                del self._queues[queue.topic]
             self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
+
+    def _all_queues(self) -> list[_WaitingQueue]:
+        return [queue for queues in self._queues.values() for queue in queues.values()]
 
     def _remove_from_bucket(self, held: HeldPull) -> None:
         bucket = self._buckets[held.bucket]
@@ -369,7 +377,7 @@ class HoldService:
                 self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
 
     def _check_queues(self) -> None:
-        for queue in tuple(self._queues.values()):
+        for queue in self._all_queues():
             if not queue.held:
                 self._forget(queue)
                 continue

@@ -43,17 +43,6 @@ class ResetOffsetBody(QueueBody):
         else:
             fields["offsetTable"] = keyed_by_queue(table)
 
-    def for_cpp(self) -> ResetOffsetBodyForC:
-        """Return the same in the form that C++ clients read."""
-        return ResetOffsetBodyForC(
-            offset_table=[
-                MessageQueueForC(
-                    broker_name=q.broker_name, offset=offset, queue_id=q.queue_id, topic=q.topic
-                )
-                for q, offset in self.offset_table.items()
-            ]
-        )
-
 
 def _queue_and_offset(item: Any) -> tuple[Any, Any]:
     """Return queue and offset of a list's entry: one object with the offset, or a pair."""
@@ -65,18 +54,12 @@ def _queue_and_offset(item: Any) -> tuple[Any, Any]:
 
 
 class MessageQueueForC(Body):
-    """A message queue with its offset."""
+    """A queue with its new offset: C++ clients read a list of them in a `ResetOffsetBody`."""
 
     broker_name: str = ""
     offset: int = 0
     queue_id: int = 0
     topic: str = ""
-
-
-class ResetOffsetBodyForC(Body):
-    """RESET_CONSUMER_CLIENT_OFFSET for clients in C++."""
-
-    offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
 class GetConsumerStatusBody(QueueBody):

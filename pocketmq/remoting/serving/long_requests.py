@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -65,6 +65,12 @@ async def in_turns(steps: Steps[T]) -> T:
     while (done := _step(steps)) is None:  # noqa: ASYNC110 (there is no event)
         await asyncio.sleep(0)
     return done.result
+
+
+def in_pieces(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Yield the items, at most `most` at a time."""
+    for at in range(0, len(items), most):
+        yield items[at : at + most]
 
 
 class LongRequests:

@@ -41,7 +41,7 @@ async def waiting_on(
 
 def reset(broker: Broker, topic: str) -> None:
     """What INVOKE_BROKER_TO_RESET_OFFSET does."""
-    broker.tables.offsets.reset("G", topic, 0, 0)
+    broker.tables.offsets.reset("G", topic, {0: 0})
     broker.components.pulls.holds.wake_topic(topic)
 
 
@@ -109,8 +109,8 @@ async def test_a_reset_while_the_parent_is_answered_is_told_once(
 async def test_a_oneway_pull_takes_no_reset(broker: Broker, client: Client) -> None:
     await batch(client, [send("A"), send("B")])
     assert (await client.pull("A", 1)).code == ResponseCode.PULL_NOT_FOUND
-    broker.tables.offsets.reset("G", "A", 0, 0)
-    broker.tables.offsets.reset("G", "B", 0, 0)
+    broker.tables.offsets.reset("G", "A", {0: 0})
+    broker.tables.offsets.reset("G", "B", {0: 0})
     flag = SUBSCRIPTION | COMMIT
     children = [pull(topic, 1, sys_flag=flag, commit_offset=1) for topic in "AB"]
     await client.connection.send_oneway(11, children[0].header)

@@ -140,6 +140,6 @@ async def test_a_reset_that_was_not_told_ends_with_the_reign(group: Group) -> No
     async with popping(a) as (client, _):
         await fill(client, b"m0", b"m1")
     a.tables.groups.find("G")
-    a.tables.offsets.reset("G", "T", 0, 0)
+    a.tables.offsets.reset("G", "T", {0: 0})
     await hand_over(group, "b")
     await until(lambda: not a.tables.offsets.has_reset("G", "T", 0), PATIENCE)

@@ -126,3 +126,25 @@ async def test_a_connection_has_a_share_of_the_turns() -> None:
     while len(pops.executed) < 11:  # noqa: ASYNC110 (the turns have no event)
         await asyncio.sleep(0)
     assert pops.polling.run_again(requests[-1])
+
+
+async def test_a_pop_of_very_many_queues_listens_to_some_in_each_turn(
+    pops: Pops, connection: FakeConnection
+) -> None:
+    queues = 16_384
+    request = pull(connection)
+
+    def park() -> Polling:
+        return pops.polling.park(
+            request, TOPIC, "G", -1, queues, EVERYTHING, pops.time.now + 60_000
+        )
+
+    assert park() is Polling.WAITS
+    assert (len(pops.store.listeners), len(pops.polling)) == (0, 0)
+
+    # It may have missed a message meanwhile, so it is executed again before it waits.
+    await pops.changed.wait()
+    assert pops.executed == [request]
+    assert park() is Polling.WAITS
+    assert len(pops.polling) == 1
+    assert {(TOPIC, queue_id) for queue_id in range(queues)} <= pops.store.listeners.keys()

@@ -182,7 +182,7 @@ class ConsumeStatsProcessor:
         body = {"consumeTimeSpanSet": msgspec.Raw(b"[%b]" % b",".join(spans))}
         return Response(body=fastjson.encode(body))
 
-    def correction(self, request: Request[QueryCorrectionOffsetHeader]) -> Response:
+    async def correction(self, request: Request[QueryCorrectionOffsetHeader]) -> Response:
         """Return for each queue of a topic the lowest offset of all groups except the filtered
         ones.
 
@@ -190,13 +190,21 @@ class ConsumeStatsProcessor:
         highest number. The reference also deletes the offsets of the filtered groups; this broker
         keeps them.
         """
-        header = request.header
+        return await self._long.run(request, self._corrections(request.header))
+
+    def _corrections(self, header: QueryCorrectionOffsetHeader) -> Steps[Response]:
         left_out = set((header.filter_groups or "").split(","))
         lowest: dict[int, int] = {}
-        for group in self._offsets.groups_of(header.topic) - left_out:
-            for queue_id, offset in self._offsets.offsets(group, header.topic).items():
-                if offset >= self._store.min_offset(header.topic, queue_id):
-                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        committed = (
+            each
+            for group in self._offsets.groups_of(header.topic) - left_out
+            for each in list(self._offsets.offsets(group, header.topic).items())
+        )
+        for number, (queue_id, offset) in enumerate(committed):
+            if offset >= self._store.min_offset(header.topic, queue_id):
+                lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+            if ends_step(number):
+                yield
         compared = self._offsets.offsets(header.compare_group, header.topic)
         for queue_id, offset in compared.items():
             if lowest.get(queue_id, NO_CORRECTION) > offset:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.admin.list_deletion import ListDeletion
@@ -34,8 +35,10 @@ from pocketmq.remoting.headers import (
     UpdateGroupForbiddenRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.long_requests import LongRequests
+from pocketmq.remoting.serving.long_requests import Done, LongRequests, Steps, in_pieces
 from pocketmq.remoting.serving.request import Request, Response
+
+_GROUPS_OF_STEP: Final = 100  # half a millisecond
 
 
 class GroupProcessor:
@@ -84,31 +87,45 @@ class GroupProcessor:
 
     async def update(self, request: Request[Header]) -> Response:
         """Create or change a group."""
-        await self._update([SubscriptionGroupConfig.of(request)])
-        return Response()
+        return await self._update_all(request, [SubscriptionGroupConfig.of(request)])
 
     async def update_list(self, request: Request[Header]) -> Response:
         """Create or change several groups: all or none."""
         body = SubscriptionGroupList.of(request)
-        await self._update(body.need("groupConfigList", body.group_config_list))
+        groups = body.need("groupConfigList", body.group_config_list)
+        return await self._update_all(request, groups)
+
+    async def _update_all(
+        self, request: Request[Header], groups: Sequence[SubscriptionGroupConfig]
+    ) -> Response:
+        begun = self._long.begin(request, self._update(groups))
+        if not isinstance(begun, Done):
+            await begun
+        await self._groups.saved()
         return Response()
 
-    async def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
-        for group in groups:
-            known = self._groups.table.get(group.group_name)
-            try:
-                if known is None:
-                    check_new_group(group.group_name)
-            except IllegalName as error:
-                raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            before = None if known is None else known.attributes
-            try:
-                group.attributes = apply_changes(before, group.attributes, OF_GROUPS)
-            except AttributeChangeError as error:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if groups:
-            self._groups.update(groups)
-        await self._groups.saved()
+    def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> Steps[None]:
+        for some in in_pieces(groups, _GROUPS_OF_STEP):
+            for group in some:
+                self._check_change(group)
+            yield
+        # All of them may be changed.
+        for some in in_pieces(groups, _GROUPS_OF_STEP):
+            self._groups.update(some)
+            yield
+
+    def _check_change(self, group: SubscriptionGroupConfig) -> None:
+        known = self._groups.table.get(group.group_name)
+        try:
+            if known is None:
+                check_new_group(group.group_name)
+        except IllegalName as error:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        before = None if known is None else known.attributes
+        try:
+            group.attributes = apply_changes(before, group.attributes, OF_GROUPS)
+        except AttributeChangeError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     async def all_configs(self, request: Request[GetAllSubscriptionGroupRequestHeader]) -> Response:
         """Return the group table, or a page of it."""

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.admin.topic import ends_step
 from pocketmq.broker.tables.consumer_groups import ConsumerGroups
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message import fastjson
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.bodies.offset import ResetOffsetBody
+from pocketmq.remoting.bodies.offset import MessageQueueForC
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingClosed, RemotingError
@@ -31,6 +35,7 @@ from pocketmq.remoting.headers import (
     ResetOffsetRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests, Steps
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
@@ -39,6 +44,8 @@ log = logging.getLogger(__name__)
 VERSION_3_0_7: Final = 28  # clients from this version on support a reset
 
 ResetRequest = Request[ResetOffsetRequestHeader]
+#: Offsets by queue.
+Offsets = Mapping[MessageQueue, int]
 
 
 class OffsetAdminProcessor:
@@ -53,8 +60,10 @@ class OffsetAdminProcessor:
         consumers: ConsumerGroups,
         offsets: ConsumerOffsets,
         wake: Callable[[str], None],
+        long: LongRequests,
     ) -> None:
         self._config = config
+        self._long = long
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -77,12 +86,29 @@ class OffsetAdminProcessor:
         header = request.header
         self._topics.check_served(header.topic)
         if self._config.use_server_side_reset_offset:
-            return await self._reset_here(header)
-        return self._tell_consumers(header)
+            return await self._reset_here(request)
+        return await self._long.run(request, self._tell_consumers(header))
 
     # --- reset by the broker ------------------------------------------------------------------
 
-    async def _reset_here(self, header: ResetOffsetRequestHeader) -> Response:
+    async def _reset_here(self, request: ResetRequest) -> Response:
+        header = request.header
+        topic = self._resettable(header)
+        wanted, answer = await self._long.run(request, self._wanted(header, topic))
+        if self._resettable(header) is not topic:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Topic {header.topic} was changed while its offsets were looked up; try again",
+            )
+        self._offsets.reset(header.group, header.topic, wanted)
+        self._wake(header.topic)
+        self._log.info(
+            "offsets of group %s in topic %s are reset to %s", header.group, header.topic, wanted
+        )
+        await self._offsets.saved()
+        return Response(body=answer)
+
+    def _resettable(self, header: ResetOffsetRequestHeader) -> TopicConfig:
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemotingError(
@@ -92,25 +118,29 @@ class OffsetAdminProcessor:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
-        offsets = self._wanted(header, topic)
+        return topic
+
+    def _wanted(
+        self, header: ResetOffsetRequestHeader, topic: TopicConfig
+    ) -> Steps[tuple[dict[int, int], bytes]]:
+        """Return the offsets by queue id, and the answer with them."""
+        name = header.topic
+        if header.queue_id >= 0:
+            offsets = self._wanted_in_queue(header, topic)
+        else:
+            offsets = {}
+            for queue_id in range(topic.read_queue_nums):
+                offsets[queue_id] = self._offset_at(name, queue_id, header.timestamp)
+                if ends_step(queue_id):
+                    yield
         if not offsets:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        for queue_id, offset in offsets.items():
-            self._offsets.reset(header.group, header.topic, queue_id, offset)
-        self._wake(header.topic)
-        self._log.info(
-            "offsets of group %s in topic %s are reset to %s", header.group, header.topic, offsets
-        )
-        await self._offsets.saved()
-        return self._answer(header.topic, offsets)
+        return offsets, (yield from _encoded(self._by_queue(name, offsets)))
 
-    def _wanted(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+    def _wanted_in_queue(
+        self, header: ResetOffsetRequestHeader, topic: TopicConfig
+    ) -> dict[int, int]:
         name = header.topic
-        if header.queue_id < 0:
-            return {
-                queue_id: self._offset_at(name, queue_id, header.timestamp)
-                for queue_id in range(topic.read_queue_nums)
-            }
         if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"Topic {name} has no queue {header.queue_id}"
@@ -133,7 +163,7 @@ class OffsetAdminProcessor:
 
     # --- reset by the consumers ---------------------------------------------------------------
 
-    def _tell_consumers(self, header: ResetOffsetRequestHeader) -> Response:
+    def _tell_consumers(self, header: ResetOffsetRequestHeader) -> Steps[Response]:
         group, name = header.group, header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -150,6 +180,8 @@ class OffsetAdminProcessor:
                 )
             wanted = self._offset_at(name, queue_id, header.timestamp)
             offsets[queue_id] = wanted if header.is_force else min(wanted, consumed)
+            if ends_step(queue_id):
+                yield
         online = self._consumers.get(group)
         if online is None:
             raise RemotingError(
@@ -157,7 +189,9 @@ class OffsetAdminProcessor:
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {name} "
                 f"Timestamp: {header.timestamp}",
             )
-        body = self._body(name, offsets)
+        of_queues = self._by_queue(name, offsets)
+        body = yield from _encoded(of_queues)
+        for_cpp: bytes | None = None
         told = ResetOffsetRequestHeader(
             topic=name, group=group, timestamp=header.timestamp, is_force=header.is_force
         )
@@ -167,22 +201,21 @@ class OffsetAdminProcessor:
                     ResponseCode.SYSTEM_ERROR,
                     f"the client does not support this feature. version={client.version}",
                 )
-            data = body.for_cpp().encode() if client.language == "CPP" else body.encode()
+            data = body
+            if client.language == "CPP":
+                if for_cpp is None:
+                    for_cpp = yield from _encoded_for_cpp(of_queues)
+                data = for_cpp
             # A consumer that disconnects has nothing to reset.
             with contextlib.suppress(RemotingClosed):
                 client.connection.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, data)
-        return self._answer(name, offsets)
+        return Response(body=body)
 
-    def _answer(self, topic: str, offsets: dict[int, int]) -> Response:
-        return Response(body=self._body(topic, offsets).encode())
-
-    def _body(self, topic: str, offsets: dict[int, int]) -> ResetOffsetBody:
-        return ResetOffsetBody(
-            offset_table={
-                MessageQueue(topic, self._config.broker_name, queue_id): offset
-                for queue_id, offset in offsets.items()
-            }
-        )
+    def _by_queue(self, topic: str, offsets: Mapping[int, int]) -> Offsets:
+        return {
+            MessageQueue(topic, self._config.broker_name, queue_id): offset
+            for queue_id, offset in offsets.items()
+        }
 
     # --- clone --------------------------------------------------------------------------------
 
@@ -214,3 +247,26 @@ class OffsetAdminProcessor:
                 self._offsets.clone(source, header.dest_group, topic)
         await self._offsets.saved()
         return Response()
+
+
+def _encoded(offsets: Offsets) -> Steps[bytes]:
+    """Return a `ResetOffsetBody`."""
+    table = yield from fastjson.encode_steps(offsets)
+    return fastjson.encode({"offsetTable": table})
+
+
+def _encoded_for_cpp(offsets: Offsets) -> Steps[bytes]:
+    """Return the same in the form that C++ clients read."""
+    entries = []
+    for queue, offset in offsets.items():
+        entry = MessageQueueForC(
+            broker_name=queue.broker_name,
+            offset=offset,
+            queue_id=queue.queue_id,
+            topic=queue.topic,
+        )
+        entries.append(entry.encode())
+        if ends_step(queue.queue_id):
+            yield
+    table = msgspec.Raw(b"[%b]" % b",".join(entries))
+    return fastjson.encode({"offsetTable": table})

@@ -57,12 +57,12 @@ MIXED = "MIXED"
 MOST_QUEUES = 16_384
 """Queues of a topic: requests such as a pop of all queues look at each."""
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-_QUEUES_OF_STEP: Final = 16  # half a millisecond, if their files are not mapped
+QUEUES_OF_STEP: Final = 16  # half a millisecond, if their files are not mapped
 
 
 def ends_step(queue_id: int) -> bool:
     """Tell whether a step that looks at a topic's queues in order ends after this one."""
-    return queue_id % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1
+    return queue_id % QUEUES_OF_STEP == QUEUES_OF_STEP - 1
 
 
 class TopicProcessor:
@@ -256,18 +256,21 @@ class TopicProcessor:
 
     def _retry_topics(self, topic: str) -> list[str]:
         """Return the retry topics of the groups that pop a topic."""
-        found = []
-        for group in self._offsets.groups_of(topic):
-            for v2 in (True, False):
-                name = pop_retry_topic(topic, group, v2=v2)
-                # It may be the retry topic of a pulling group whose name looks like this.
-                other = name.removeprefix(RETRY_PREFIX)
-                if (
-                    self._topics.get(name) is not None
-                    and not self._groups.is_retry_of_another(name, group)
-                    and other not in self._offsets.groups_of(name)
-                ):
-                    found.append(name)
+        found: list[str] = []
+        groups = self._offsets.groups_of(topic)
+        for name in self._topics.table if groups else ():
+            if not (name.startswith(RETRY_PREFIX) and name.endswith(topic)):
+                continue
+            # It may be the retry topic of a pulling group whose name looks like this.
+            other = name.removeprefix(RETRY_PREFIX)
+            group = other[: -len(topic) - 1]
+            if (
+                name in (pop_retry_topic(topic, group, v2=v2) for v2 in (True, False))
+                and group in groups
+                and not self._groups.is_retry_of_another(name, group)
+                and other not in self._offsets.groups_of(name)
+            ):
+                found.append(name)
         return found
 
     def all_configs(self, request: Request[GetAllTopicConfigRequestHeader]) -> Response:

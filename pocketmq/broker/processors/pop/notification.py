@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -126,35 +126,31 @@ class NotificationProcessor:
         self, header: NotificationRequestHeader, topic: TopicConfig, filter: Filter
     ) -> bool:
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        work = _Work()
-        if any(
-            self._queue_has_message(header, header.topic, queue_id, filter, work)
-            for queue_id in queues
-        ):
-            return True
-        return any(
-            self._queue_has_message(header, retries.topic_name, 0, EVERYTHING, work)
+        return self._queues_have_message(header, header.topic, queues, filter) or any(
+            self._queues_have_message(header, retries.topic_name, (0,), EVERYTHING)
             for _, retries in self._access.retry_topics(header.topic, header.consumer_group)
         )
 
-    def _queue_has_message(
+    def _queues_have_message(
         self,
         header: NotificationRequestHeader,
         topic: str,
-        queue_id: int,
+        queues: Iterable[int],
         filter: Filter,
-        work: _Work,
     ) -> bool:
         group = header.consumer_group
-        if header.order and self._orders.is_blocked(group, topic, queue_id, header.attempt_id):
-            return False
-        offset = self._pop_offset.peek(group, topic, queue_id)
-        rest = self._store.max_offset(topic, queue_id) - offset
         most = self._config.max_message_filter_num_for_notification
-        if filter.codes is None or not 0 < rest < min(most, work.entries):
-            return rest > 0
-        work.entries -= rest
-        return self._has_tags(topic, queue_id, offset, rest, filter.codes)
+        left = MOST_ENTRIES
+        for queue_id, offset, end in self._pop_offset.unread(group, topic, queues):
+            if header.order and self._orders.is_blocked(group, topic, queue_id, header.attempt_id):
+                continue
+            rest = end - offset
+            if filter.codes is None or rest >= min(most, left):
+                return True
+            left -= rest
+            if self._has_tags(topic, queue_id, offset, rest, filter.codes):
+                return True
+        return False
 
     def _has_tags(
         self, topic: str, queue_id: int, offset: int, count: int, codes: frozenset[int]
@@ -169,12 +165,3 @@ class NotificationProcessor:
             offset += len(entries)
             count -= len(entries)
         return False
-
-
-class _Work:
-    """What one request may still look at: `entries` of queues."""
-
-    __slots__ = ("entries",)
-
-    def __init__(self) -> None:
-        self.entries = MOST_ENTRIES

@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pocketmq.broker.background import CallLater
@@ -83,6 +84,10 @@ class _Source(NamedTuple):
 
 #: Queue entries that are examined in the time of one comparison of a filter.
 _ENTRIES: Final = 16
+#: The same in the time of one read of a queue, whatever it finds.
+_ENTRIES_OF_READ: Final = 640
+#: Queues in which a new group starts in one turn: it may read the first message of each.
+_STARTS: Final = 128
 
 
 class _Pop:
@@ -198,7 +203,12 @@ class PopProcessor:
         pop = _Pop(header, filter, self._clock())
         if not header.order:
             pop.revive_queue_id = self._deliveries.next_revive_queue()
-        for source in self._sources(header, topic):
+        sources = self._sources(header, topic)
+        if not all(self._start(header, source) for source in sources):
+            if not last and self.polling.run_again(request):
+                return None
+            return self._nothing(header, pop.now, Polling.TIMEOUT)
+        for source in sources:
             self._pop_from(pop, source)
         if pop.buffers:
             if pop.rest > 0:
@@ -284,18 +294,32 @@ class PopProcessor:
         ]
         return sources[::-1] if chance % 2 else sources
 
+    def _start(self, header: PopMessageRequestHeader, source: _Source) -> bool:
+        """If a group is new in many queues, let it start in some of them; return whether the others
+        can start as they are popped."""
+        group, topic = header.consumer_group, source.topic
+        committed = self._offsets.offsets(group, topic)
+        if len(source.queues) - len(committed) <= _STARTS:
+            return True
+        new = (queue_id for queue_id in source.queues if queue_id not in committed)
+        for queue_id in tuple(islice(new, _STARTS)):
+            self._pop_offset.take(group, topic, queue_id, -1, header.init_mode)
+        return False
+
     def _pop_from(self, pop: _Pop, source: _Source) -> None:
-        group = pop.header.consumer_group
-        committed = self._offsets.offsets(group, source.topic)
+        group, topic, init_mode = pop.header.consumer_group, source.topic, pop.header.init_mode
+        committed = self._offsets.offsets(group, topic)
+        # There may be 16,384 queues, and most are at their end.
+        take, max_offset = self._pop_offset.take, self._store.max_offset
         for queue_id in source.queues:
             if pop.work < 0:
                 pop.rest += 1  # the other queues are for another turn or another pop
                 break
-            offset = self._pop_offset.take(
-                group, source.topic, queue_id, committed.get(queue_id, -1), pop.header.init_mode
-            )
-            end = self._store.max_offset(source.topic, queue_id)
-            if pop.wanted > 0 and end != offset and not self._is_held_up(pop, source, queue_id):
+            offset = take(group, topic, queue_id, committed.get(queue_id, -1), init_mode)
+            end = max_offset(topic, queue_id)
+            if end == offset:
+                continue
+            if pop.wanted > 0 and not self._is_held_up(pop, source, queue_id):
                 self._take(pop, source, queue_id, offset)
             elif not pop.header.order:
                 pop.rest += max(0, end - offset)
@@ -338,7 +362,7 @@ class PopProcessor:
             self._pop_offset.set(group, topic, queue_id, offset)
             result = self._get(pop, topic, queue_id, offset)
         behind = result.next_begin_offset
-        pop.work -= max(behind - offset, 0) + _ENTRIES * result.filter_work
+        pop.work -= max(behind - offset, _ENTRIES_OF_READ) + _ENTRIES * result.filter_work
         if result.status is _FOUND:
             offsets = self._offsets_of(result, offset)
             if header.order:
