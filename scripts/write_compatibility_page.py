@@ -285,8 +285,8 @@ _LATER: Final = (
     ),
     (
         "priority messages",
-        "as at 5.5.0 ([pop.md](pop.md#priority)), but `useSeparateRetryQueue` has no effect. A pop "
-        "that is not by priority reads the queues upwards, as at 5.3.3, not downwards",
+        "as at 5.5.0, also `useSeparateRetryQueue` ([pop.md](pop.md#priority)). A pop that is not "
+        "by priority reads the queues upwards, as at 5.3.3, not downwards",
     ),
     ("lite topics", "not served: the property has no effect"),
     (

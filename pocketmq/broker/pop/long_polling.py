@@ -55,6 +55,7 @@ class Limits(Protocol):
     pop_polling_size: int
     max_pop_polling_size: int
     pop_long_polling_force_notify_interval: int
+    use_separate_retry_queue: bool
 
 
 class Polling(Enum):
@@ -125,8 +126,10 @@ class _WaitingTopic:
                 self._listen(self.name, queue_id, self._arrival_in(queue_id))
         for v2 in (False, True):
             retry_topic = pop_retry_topic(self.name, group, v2=v2)
-            if (retry_topic, 0) not in listening:
-                self._listen(retry_topic, 0, self._arrival_for(group, retry_topic))
+            for queue_id in range(self._polling.retry_queues(queues)):
+                if (retry_topic, queue_id) not in listening:
+                    arrival = self._arrival_for(group, retry_topic, queue_id)
+                    self._listen(retry_topic, queue_id, arrival)
 
     def _listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         self._listening[topic, queue_id] = listener
@@ -158,14 +161,14 @@ class _WaitingTopic:
 
         return arrived
 
-    def _arrival_for(self, group: str, retry_topic: str) -> ArrivalListener:
+    def _arrival_for(self, group: str, retry_topic: str, queue_id: int) -> ArrivalListener:
         def arrived(offset: int, tags_code: int, store_timestamp: int) -> None:
             queues = self.groups.get(group)
             if not queues:
-                self.unlisten(retry_topic, 0)
+                self.unlisten(retry_topic, queue_id)
                 return
             parked = queues.get(ANY_QUEUE) or next(iter(queues.values()))
-            self._polling.offer(parked, retry_topic, 0, offset, tags_code)
+            self._polling.offer(parked, retry_topic, queue_id, offset, tags_code)
 
         return arrived
 
@@ -207,6 +210,10 @@ class PopLongPolling:
     def __len__(self) -> int:
         """Return the number of waiting requests."""
         return len(self._by_request)
+
+    def retry_queues(self, queues: int) -> int:
+        """Return the number of queues in which retries of a topic with `queues` queues arrive."""
+        return queues if self._limits.use_separate_retry_queue else 1
 
     def waiting(self, topic: str, group: str, queue_id: int) -> int:
         """Return the number of requests of a group that wait for one queue, or for any (-1)."""

@@ -133,8 +133,9 @@ class NotificationProcessor:
         ):
             return True
         return any(
-            self._queue_has_message(header, retries.topic_name, 0, EVERYTHING, work)
+            self._queue_has_message(header, retries.topic_name, queue_id, EVERYTHING, work)
             for _, retries in self._access.retry_topics(header.topic, header.consumer_group)
+            for queue_id in range(retries.read_queue_nums)
         )
 
     def _queue_has_message(

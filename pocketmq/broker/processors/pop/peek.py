@@ -75,7 +75,9 @@ class PeekProcessor:
             start = random.randrange(count) if count else 0
             queues = [(header.topic, (start + n) % count) for n in range(count)]
         for _, retries in self._access.retry_topics(header.topic, header.consumer_group):
-            queues.append((retries.topic_name, 0))
+            queues += [
+                (retries.topic_name, queue_id) for queue_id in range(retries.read_queue_nums)
+            ]
         return queues
 
     def _read(
