@@ -239,7 +239,7 @@ def test_the_status_has_a_row_for_each_broker(call: Call) -> None:
     call("send", "counted", "x")
     [row] = call("status", "--json").rows
     assert (row["cluster"], row["broker"], row["id"]) == ("DefaultCluster", BROKER, 0)
-    assert row["version"] == "V5_3_3"
+    assert row["version"] == "V5_5_0"
     assert row["today"] >= 1
     assert type(row["runningSeconds"]) is int
     assert 0 <= row["diskPercent"] <= 100
@@ -353,7 +353,7 @@ async def test_clients_are_listed_and_keep_their_group(namesrv: str, call: Call)
         found = {(row["group"], row["role"], row["client"]) for row in rows}
         assert ("makers-of-clients", "producer", producer.client_id) in found
         assert ("readers-of-clients", "pull consumer", consumer.client_id) in found
-        assert {row["version"] for row in rows} == {"5.3.3"}
+        assert {row["version"] for row in rows} == {"5.5.0"}
         [row] = (await asyncio.to_thread(call, "clients", "readers-of-clients", "--json")).rows
         assert row["client"] == consumer.client_id
         table = (await asyncio.to_thread(call, "clients")).out
