@@ -1,4 +1,4 @@
-"""Write docs/compatibility.md: what is served of Apache RocketMQ 5.3.3.
+"""Write docs/compatibility.md: what is served of Apache RocketMQ 5.5.0.
 
     python scripts/write_compatibility_page.py
 
@@ -285,8 +285,8 @@ _LATER: Final = (
     ),
     (
         "priority messages",
-        "as at 5.5.0 ([pop.md](pop.md#priority)), but `useSeparateRetryQueue` has no effect. A pop "
-        "that is not by priority reads the queues upwards, as at 5.3.3, not downwards",
+        "as at 5.5.0, also `useSeparateRetryQueue` ([pop.md](pop.md#priority)). A pop that is not "
+        "by priority reads the queues upwards, as at 5.3.3, not downwards",
     ),
     ("lite topics", "not served: the property has no effect"),
     (
@@ -324,7 +324,9 @@ _LATER: Final = (
 _LATER_HEAD: Final = """\
 ## Releases
 
-The servers report release 5.3.3. Of 5.4 and 5.5, this is served, or kept for those that know it:
+Servers and clients report release 5.5.0. Peers from 4.9 on treat it like 5.3.3. The tests run
+against the official servers, clients and tools of 5.3.3 and 5.5.0, and the Java client 4.9.8.
+Of 5.4 and 5.5, this is served, or kept for those that know it:
 
 | | |
 |---|---|
@@ -359,7 +361,7 @@ answers are the same, except for these. Each begins with its request code; `*` s
 _HEAD: Final = """\
 # Compatibility
 
-What pocketmq's servers support of Apache RocketMQ 5.3.3, and of later releases: topics, request
+What pocketmq's servers support of Apache RocketMQ 5.5.0, and of earlier releases: topics, request
 codes and settings. `python scripts/write_compatibility_page.py` writes this page from the code.
 
 ## Topic kinds

@@ -186,6 +186,8 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     revive_queue_num: Annotated[int, Meta(ge=1, le=998)] = 8
     enable_retry_topic_v2: bool = False
     retrieve_message_from_pop_retry_topic_v1: bool = True
+    # Whether a message comes back in the queue of the retry topic that has the number of its own.
+    use_separate_retry_queue: bool = False
     pop_from_retry_probability: Annotated[int, Meta(ge=0, le=100)] = 20  # %
     # Pops by priority: whether the last queue comes first, and how often retries do.
     priority_order_asc: bool = True

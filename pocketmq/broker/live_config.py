@@ -122,6 +122,7 @@ LIVE: Final = frozenset(
         "transactionOpBatchInterval",
         "transactionTimeOut",
         "useMessageFilterForNotification",
+        "useSeparateRetryQueue",
         "useServerSideResetOffset",
         "validateSystemTopicWhenUpdateTopic",
     )

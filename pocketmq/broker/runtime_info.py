@@ -23,11 +23,11 @@ from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.message.record_layout import MIN_RECORD
-from pocketmq.remoting.codes import VERSION
+from pocketmq.remoting.codes import VERSION, release_of
 from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.store.message_store import MessageStore
 
-VERSION_TEXT: Final = "V5_3_3"
+VERSION_TEXT: Final = f"V{release_of(VERSION).replace('.', '_')}"
 SEPARATOR: Final = "; "
 """Separates the problems in one figure."""
 _UNLIMITED: Final = 2**31 - 1  # the reference's value when it has no such buffers

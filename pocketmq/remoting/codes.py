@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-VERSION = 479
-"""The ordinal of release 5.3.3: what a compatible peer reports as its version."""
+VERSION = 513
+"""The ordinal of release 5.5.0 (MQVersion), which the servers and clients report as theirs.
+
+Of the releases up to 5.5, peers only ask whether it is at least 3.0.7, 3.0.11, 3.1.8, 3.4.9, 4.1.0,
+4.9.4 or 5.0.0, or after 5.3.1.
+"""
 
 _FIRST = 212
 _LAST = 611

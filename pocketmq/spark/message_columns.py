@@ -78,6 +78,7 @@ FIELDS: Final[dict[str, tuple[str, Callable[[DataType], bool]]]] = {
     "shardingKey": ("string, int or bigint", _is(StringType, *_INTEGERS)),
     "delayLevel": ("int", _is(*_INTEGERS)),
     "deliverAt": ("timestamp", _is(TimestampType)),
+    "priority": ("int", _is(*_INTEGERS)),
 }
 _LEFT_OUT: Final = frozenset(ALL_COLUMNS) - FIELDS.keys()
 

@@ -207,6 +207,7 @@ _ATTRIBUTES: Final = {
     "flag": "flag",
     "delayLevel": "delay_level",
     "deliverAt": "deliver_at",
+    "priority": "priority",
 }
 
 
@@ -271,6 +272,7 @@ _READERS: Final = {
     "shardingKey": _list,
     "delayLevel": _list,
     "deliverAt": _milliseconds,
+    "priority": _list,
 }
 
 

@@ -67,7 +67,7 @@ async def test_runtime_info_counts(client: Client, topic: str) -> None:
     assert int(after["commitLogMaxOffset"]) == int(after["putMessageSizeTotal"])
     assert int(after["earliestMessageTimeStamp"]) > 0
     assert after["brokerVersion"] == str(VERSION)
-    assert after["brokerVersionDesc"] == "V5_3_3"
+    assert after["brokerVersionDesc"] == "V5_5_0"
     assert after["brokerActive"] == "true"
     for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"):
         assert len([float(word) for word in after[name].split()]) == 3

@@ -191,7 +191,7 @@ async def test_clients_are_shown_by_kind(broker: Broker, client: Client, connect
     assert count == 2
     assert labels["consume_mode"] == "push"
     assert (labels["protocol_type"], labels["is_system"]) == ("remoting", "false")
-    assert labels["version"] == "v5_3_3"
+    assert labels["version"] == "v5_5_0"
     assert series.sum("rocketmq_producer_connections") == 1
     assert series.sum("pocketmq_connections") == 2
 

@@ -192,6 +192,7 @@ def test_a_message_is_found_by_its_key_id_and_place(call: Call) -> None:
     [message] = by_key.rows
     assert (message["msgId"], message["body"], message["tags"]) == (msg_id, "the body", "paid")
     assert call("message", "found", "--id", msg_id, "--json").rows == by_key.rows
+    assert call("message", "found", "--tag", "paid", "--json").rows == by_key.rows
     assert call("message", "--offset", place, "--json").rows == by_key.rows
     text = call("message", "--offset", place).out
     assert text.startswith(f"place     {place}\n")
@@ -200,7 +201,7 @@ def test_a_message_is_found_by_its_key_id_and_place(call: Call) -> None:
 
 def test_a_message_that_is_not_there_is_exit_code_1(call: Call) -> None:
     call("topics", "create", "empty", "--queues", "1")
-    for by in (("empty", "--key", "k"), ("empty", "--id", "0" * 32)):
+    for by in (("empty", "--key", "k"), ("empty", "--tag", "t"), ("empty", "--id", "0" * 32)):
         missing = call("message", *by)
         assert missing == (ExitCode.FAILURE, "", "no such message is stored\n")
     assert call("message", "--offset", f"empty/{BROKER}/0/5").code == ExitCode.FAILURE
@@ -238,7 +239,7 @@ def test_the_status_has_a_row_for_each_broker(call: Call) -> None:
     call("send", "counted", "x")
     [row] = call("status", "--json").rows
     assert (row["cluster"], row["broker"], row["id"]) == ("DefaultCluster", BROKER, 0)
-    assert row["version"] == "V5_3_3"
+    assert row["version"] == "V5_5_0"
     assert row["today"] >= 1
     assert type(row["runningSeconds"]) is int
     assert 0 <= row["diskPercent"] <= 100
@@ -322,6 +323,24 @@ def test_a_group_is_created_changed_and_deleted(call: Call) -> None:
     assert call("groups", "delete", "makers", "--yes").code == ExitCode.UNAVAILABLE
 
 
+def test_topics_and_groups_of_a_list_are_deleted(call: Call) -> None:
+    for name in ("batch-1", "batch-2", "batch-3"):
+        call("topics", "create", name, "--queues", "1")
+        call("groups", "create", name)
+    for kind in ("topics", "groups"):
+        refused = call(kind, "delete", "batch-1", "batch-2")
+        assert refused.code == ExitCode.USAGE
+        refused = call(kind, "delete", "batch-1", "never-made", "--yes")
+        assert refused.code == ExitCode.UNAVAILABLE
+        assert "never-made" in refused.err
+        deleted = call(kind, "delete", "batch-1", "batch-2", "batch-1", "--yes")
+        assert deleted.code == ExitCode.OK
+        word = kind.removesuffix("s")
+        assert deleted.out == f"{word} batch-1 is deleted\n{word} batch-2 is deleted\n"
+        left = call(kind, "list", "--json").rows
+        assert [row[word] for row in left if row[word].startswith("batch-")] == ["batch-3"]
+
+
 async def test_clients_are_listed_and_keep_their_group(namesrv: str, call: Call) -> None:
     await asyncio.to_thread(call, "topics", "create", "busy", "--queues", "1")
     async with (
@@ -334,7 +353,7 @@ async def test_clients_are_listed_and_keep_their_group(namesrv: str, call: Call)
         found = {(row["group"], row["role"], row["client"]) for row in rows}
         assert ("makers-of-clients", "producer", producer.client_id) in found
         assert ("readers-of-clients", "pull consumer", consumer.client_id) in found
-        assert {row["version"] for row in rows} == {"5.3.3"}
+        assert {row["version"] for row in rows} == {"5.5.0"}
         [row] = (await asyncio.to_thread(call, "clients", "readers-of-clients", "--json")).rows
         assert row["client"] == consumer.client_id
         table = (await asyncio.to_thread(call, "clients")).out

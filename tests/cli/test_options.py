@@ -163,6 +163,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "not a directory of this machine",
         ),
         (["message", "--key", "k"], "--key needs a topic"),
+        (["message", "--tag", "t"], "--tag needs a topic"),
         (["topics"], "list|show|create|delete"),
         (["send", "a", "body", "--file", "lines"], "either BODY or lines"),
         (["send", "a", "body", "--batch", "2"], "either BODY or lines"),

@@ -21,7 +21,11 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.bodies.cluster import ClusterInfo
+from pocketmq.remoting.bodies.route import BrokerData
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_cluster import CLUSTER, RealCluster
 from tests.client.waiting import online, until
@@ -48,6 +52,73 @@ async def test_topics_are_made_changed_and_deleted(real: RealCluster) -> None:
         with pytest.raises(TopicNotExist):
             await admin.topic_route("orders")
         assert "orders" not in await admin.topics()
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0.5])
+async def test_topics_of_a_list_are_deleted(real: RealCluster, timeout: float) -> None:
+    """In one request to each broker, or, so that each ends in time, in several."""
+    for broker in real.brokers.values():
+        broker.config.batch_delete_topic_max_rate = 0.0
+    names = [f"list-{n}" for n in range(5)]
+    async with Admin(namesrv=real.namesrv, timeout=timeout) as admin:
+        for name in names:
+            await admin.create_topic(name, queues=1)
+        await admin.delete_topics([*names[:4], "never-made"])
+        assert [name for name in await admin.topics() if name in names] == names[4:]
+        for name in names[:4]:
+            with pytest.raises(TopicNotExist):
+                await admin.topic_configs(name)
+        await admin.delete_topics([])
+        with pytest.raises(InvalidName):
+            await admin.delete_topics([names[4], "no topic"])
+        with pytest.raises(TypeError, match="topics must be a list of str"):
+            await admin.delete_topics(names[4])
+        assert names[4] in await admin.topics()
+
+
+async def test_groups_of_a_list_are_deleted(real: RealCluster) -> None:
+    for broker in real.brokers.values():
+        broker.config.batch_delete_subscription_group_max_rate = 0.0
+    names = [f"list-{n}" for n in range(3)]
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("orders", queues=1, broker="b0")
+        [queue] = await admin.queues("orders")
+        for name in names:
+            await admin.create_group(name)
+            await admin.set_group_offset(name, queue, 0)
+        await admin.delete_groups(names[:2], clean_offsets=True)
+        await admin.delete_groups([names[2], "never-made"])
+        assert not set(names) & set(await admin.groups())
+        assert await admin.groups_of_topic("orders") == names[2:]
+
+
+async def test_brokers_without_lists_get_names_one_by_one(cluster: FakeCluster) -> None:
+    """Official ones before 5.5.1."""
+    older, newer, name_server = cluster["a"], cluster["b"], cluster.name_server
+    info = ClusterInfo(
+        broker_addr_table={
+            name: BrokerData(broker_name=name, broker_addrs={0: broker.address})
+            for name, broker in cluster.brokers.items()
+        }
+    )
+    body = info.encode()
+    name_server.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda request: Response(body=body), None)
+    name_server.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, lambda request: Response(), None)
+    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP):
+        for broker in (older, newer):
+            broker.on(code, lambda request: Response(), None)
+    lists = RequestCode.DELETE_TOPIC_IN_BROKER_LIST, RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST
+    async with Admin(namesrv=cluster.namesrv) as admin:
+        await admin.delete_topics(["A", "B"])  # none of them knows lists
+        await admin.delete_groups(["G", "H", "I"])
+        assert name_server.seen[RequestCode.DELETE_TOPIC_IN_NAMESRV] == 2
+        for code in lists:
+            newer.on(code, lambda request: Response(), None)
+        await admin.delete_topics(["A", "B"])
+        await admin.delete_groups(["G", "H", "I"])
+    topic, group = RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP
+    assert older.seen == {topic: 4, group: 6}
+    assert newer.seen == {topic: 2, group: 3} | dict.fromkeys(lists, 1)
 
 
 async def test_only_the_reply_topic_of_a_cluster_is_hidden(real: RealCluster) -> None:

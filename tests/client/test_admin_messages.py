@@ -40,6 +40,27 @@ async def test_messages_are_found_by_key_at_every_broker(real: RealCluster) -> N
             await admin.messages_by_key("nope", "o-1")
 
 
+async def test_messages_are_found_by_tag_at_every_broker(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("orders", queues=1)
+        await send(
+            real,
+            *(Message("orders", b"%d" % n, tags="paid" if n < 6 else None) for n in range(8)),
+            Message("orders", b"key", keys=["paid"], tags="open"),
+        )
+        found = await admin.messages_by_tag("orders", "paid")
+        assert sorted(message.body for message in found) == [b"%d" % n for n in range(6)]
+        assert {message.broker_name for message in found} == {"b0", "b1"}
+        assert len(await admin.messages_by_tag("orders", "paid", max_messages=1)) == 2
+        [message] = await admin.messages_by_tag("orders", "open")
+        assert message.body == b"key"
+        assert await admin.messages_by_tag("orders", "shut") == []
+        with pytest.raises(TopicNotExist):
+            await admin.messages_by_tag("nope", "paid")
+        with pytest.raises(ValueError, match="tag must not be empty"):
+            await admin.messages_by_tag("orders", "")
+
+
 async def test_a_message_is_found_by_either_of_its_ids(real: RealCluster) -> None:
     async with Admin(namesrv=real.namesrv) as admin:
         await admin.create_topic("orders", queues=1)

@@ -7,7 +7,7 @@ from pocketmq.client.admin.broker_figures import BrokerFigures, broker_states
 from tests.client.real_cluster import RealCluster
 
 OFFICIAL = {
-    "brokerVersionDesc": "V5_3_3",
+    "brokerVersionDesc": "V5_5_0",
     "putTps": "12.5 10.0 3.25",
     "getTransferredTps": "0.0 0.0 0.0",
     "msgPutTotalTodayNow": "120",
@@ -26,7 +26,7 @@ OFFICIAL = {
 
 def test_the_figures_of_a_broker() -> None:
     assert BrokerFigures.read(OFFICIAL) == BrokerFigures(
-        version="V5_3_3",
+        version="V5_5_0",
         in_per_second=12.5,
         out_per_second=0.0,
         stored_today=100,

@@ -40,7 +40,7 @@ async def test_pages_render_and_counts_agree(client: Client, cluster: Cluster, t
 
         cluster_page = await client.get("/")
         assert f"{BROKER_NAME} " in cluster_page.words
-        assert (official.VERSION if cluster.make == "official" else "5.3.3") in cluster_page.words
+        assert (official.VERSION if cluster.make == "official" else "5.5.0") in cluster_page.words
         assert "does not answer" not in cluster_page.words
         await client.shows(f"/topics?q={topic}", f"{topic} 5 ")
         topic_page = await client.get(f"/topics/{topic}")

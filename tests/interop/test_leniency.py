@@ -38,6 +38,7 @@ def worlds(jars: Path, tmp_path: Path) -> Iterator[tuple[World, World]]:
         yield world("official"), world("ours")
 
 
+@pytest.mark.timeout(900)
 def test_both_makes_answer_odd_requests_alike(worlds: tuple[World, World]) -> None:
     unmeant = []
     unused = set(KEPT)

@@ -47,7 +47,7 @@ def test_cluster_list(both: Both) -> None:
     assert [[row[name] for name in stable] for row in ours] == [
         [row[name] for name in stable] for row in official
     ]
-    assert [row["Version"] for row in ours] == ["V5_3_3"]
+    assert [row["Version"] for row in ours] == ["V5_5_0"]
     assert re.fullmatch(r"\d+\.\d\d\(\d+,\d+ms\)", ours[0]["InTPS(LOAD)"])
     assert 0 < float(ours[0]["SPACE"]) < 1
 
@@ -184,7 +184,7 @@ def test_broker_status(both: Both) -> None:
     assert {key for key in official.keys() - ours.keys() if "Ratio_" not in key} == set()
     own = {key for key in ours.keys() - official.keys() if "Ratio_" not in key}
     assert own - {"brokerVersion"} == OWN_KEYS
-    assert ours["brokerVersionDesc"] == "V5_3_3"
+    assert ours["brokerVersionDesc"] == "V5_5_0"
     assert official["brokerVersionDesc"] == VERSION_NAME
     assert ours["brokerActive"] == official["brokerActive"] == "true"
 
@@ -202,14 +202,17 @@ def test_broker_status_counts_timed_messages(
 
         def in_the_wheel(at: str = cluster.broker.address, wanted: int = wanted) -> bool:
             now = figures(at)
-            return int(now["timerCongestNum"]) == wanted and now["timerOffsetBehind"] == "0"
+            return (
+                int(now["timerCongestNum"]) == wanted
+                and now["timerOffsetBehind"] == "0"
+                and int(now["timerReadBehind"]) <= 2  # s
+            )
 
         java(
             "send", namesrv=cluster.address, group="PG", topic=new_topic, mode="sync",
             messages=[{"body": "later", "delaySec": 3000}] * 3,
         )  # fmt: skip
         wire.until(in_the_wheel, "the timed messages in the wheel")
-        assert int(figures()["timerReadBehind"]) <= 2
         assert float(figures()["timerDequeueTps"]) >= 0
 
 

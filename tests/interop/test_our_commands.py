@@ -51,7 +51,7 @@ async def test_clients_cluster_groups_and_lag(
             assert found[group]["client"] == consumer.client_id
             assert found[group]["role"] == "pull consumer"
             assert found[producers]["client"] == producer.client_id
-            assert found[producers]["version"] == "5.3.3"
+            assert found[producers]["version"] == "5.5.0"
             [one] = await rows("clients", group, "--json")
             assert one == found[group]
         [row] = await rows("lag", group, topic, "--over", "100ms", "--json")

@@ -225,6 +225,28 @@ def test_retries(brokers: dict[str, str], probability: int) -> None:
     assert found["ours"] == found["official"] == ([105, 7, 2] if probability else [7, 2, 105])
 
 
+def test_retries_in_separate_queues(brokers: dict[str, str]) -> None:
+    """Messages fail from the least urgent on, and come back with the most urgent first."""
+    topic, retries = "Separate", "%RETRY%G_Separate"
+    found = {}
+    for name, broker in brokers.items():
+        create_topic(broker, topic, "PRIORITY")
+        create_group(broker, "G", 100)
+        # The retry topic is there, with one queue.
+        fill(broker, topic, [4])
+        assert pop(broker, topic, "G", invisibleTime=1_000) == [4]
+        readable(broker, retries, 0, 1)
+        assert pop(broker, topic, "G") == [104]
+        set_up(broker, useSeparateRetryQueue="true")
+        for priority in (1, 3, 6):
+            fill(broker, topic, [priority])
+            assert pop(broker, topic, "G", invisibleTime=1_000) == [priority]
+            readable(broker, retries, priority, 1)
+        found[name] = [each for _ in range(4) for each in pop(broker, topic, "G")]
+        set_up(broker, useSeparateRetryQueue="false")
+    assert found["ours"] == found["official"] == [106, 103, 101]
+
+
 def test_a_group_without_priority(brokers: dict[str, str]) -> None:
     """It gets messages of many queues, in another order with each broker."""
     for broker in brokers.values():

@@ -125,7 +125,7 @@ class TestBinary:
         )
         header = GetRouteInfoRequestHeader(topic="T")
         assert frame == encode_command(
-            105, 1, header=header, remark="r", serialize_type=1, language="JAVA"
+            105, 1, header=header, remark="r", serialize_type=1, language="JAVA", version=479
         )
 
     def test_an_empty_value_reads_as_absent(self) -> None:
@@ -199,7 +199,7 @@ class TestJson:
             body=b"body",
         )
         frame = encode_command(
-            310, 7, ext_fields={"a": "PG", "b": "T"}, language="JAVA", body=b"body"
+            310, 7, ext_fields={"a": "PG", "b": "T"}, language="JAVA", version=479, body=b"body"
         )
         assert frame[4:] == json_frame(head, b"body")
 

@@ -41,7 +41,7 @@ def test_every_field_in_each_of_its_types() -> None:
     check(
         ("topic", TEXT), BODY, ("tags", TEXT), ("keys", TEXTS), ("properties", TEXT_MAP),
         ("flag", WHOLE), ("shardingKey", TEXT), ("delayLevel", ByteType()), ("deliverAt", TIME),
-        topic=False,
+        ("priority", WHOLE), topic=False,
     )  # fmt: skip
     check(("body", TEXT), ("keys", TEXT), ("shardingKey", LongType()))
 

@@ -57,15 +57,16 @@ def test_a_body_is_text_or_bytes(kind: Any) -> None:
 def test_every_field() -> None:
     at = datetime(2027, 1, 2, 3, 4, 5, 678_901, UTC)
     made = batch(
-        topic=["A", "B"],
-        body=[b"1", b"2"],
-        tags=["paid", None],
-        keys=pa.array([["k1", "k2"], None]),
-        properties=pa.array([[("region", "eu")], None], PROPERTIES),
-        flag=pa.array([7, None], pa.int32()),
-        shardingKey=pa.array(["s", None]),
-        delayLevel=pa.array([None, 3], pa.int16()),
-        deliverAt=pa.array([at, None], pa.timestamp("us", "Asia/Shanghai")),
+        topic=["A", "B", "C"],
+        body=[b"1", b"2", b"3"],
+        tags=["paid", None, None],
+        keys=pa.array([["k1", "k2"], None, None]),
+        properties=pa.array([[("region", "eu")], None, None], PROPERTIES),
+        flag=pa.array([7, None, None], pa.int32()),
+        shardingKey=pa.array(["s", None, None]),
+        delayLevel=pa.array([None, 3, None], pa.int16()),
+        deliverAt=pa.array([at, None, None], pa.timestamp("us", "Asia/Shanghai")),
+        priority=pa.array([None, None, 0], pa.int32()),
     )
     [block] = rows(None).blocks(made)
     assert block.messages == [
@@ -79,8 +80,9 @@ def test_every_field() -> None:
             deliver_at=1_798_859_045_678,
         ),
         Message("B", b"2", delay_level=3),
+        Message("C", b"3", priority=0),
     ]
-    assert list(block.sharding_keys) == ["s", None]
+    assert list(block.sharding_keys) == ["s", None, None]
 
 
 def test_the_option_topic_wins_over_the_column() -> None:

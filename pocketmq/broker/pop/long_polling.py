@@ -57,6 +57,7 @@ class Limits(Protocol):
     pop_polling_size: int
     max_pop_polling_size: int
     pop_long_polling_force_notify_interval: int
+    use_separate_retry_queue: bool
 
 
 class Polling(Enum):
@@ -131,13 +132,15 @@ class _WaitingTopic:
             if (self.name, queue_id) not in listening:
                 self._listen(self.name, queue_id, self._arrival_in(queue_id))
 
-    def listen_to_retries(self, group: str) -> None:
-        """Listen to the retry topics of a group."""
+    def listen_to_retries(self, group: str, queues: int) -> None:
+        """Listen to the retry topics of a group; the topic has `queues` queues."""
         listening = self._listening
         for v2 in (False, True):
             retry_topic = pop_retry_topic(self.name, group, v2=v2)
-            if (retry_topic, 0) not in listening:
-                self._listen(retry_topic, 0, self._arrival_for(group, retry_topic))
+            for queue_id in range(self._polling.retry_queues(queues)):
+                if (retry_topic, queue_id) not in listening:
+                    arrival = self._arrival_for(group, retry_topic, queue_id)
+                    self._listen(retry_topic, queue_id, arrival)
 
     def _listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         self._listening[topic, queue_id] = listener
@@ -169,14 +172,14 @@ class _WaitingTopic:
 
         return arrived
 
-    def _arrival_for(self, group: str, retry_topic: str) -> ArrivalListener:
+    def _arrival_for(self, group: str, retry_topic: str, queue_id: int) -> ArrivalListener:
         def arrived(offset: int, tags_code: int, store_timestamp: int) -> None:
             queues = self.groups.get(group)
             if not queues:
-                self.unlisten(retry_topic, 0)
+                self.unlisten(retry_topic, queue_id)
                 return
             parked = queues.get(ANY_QUEUE) or next(iter(queues.values()))
-            self._polling.offer(parked, retry_topic, 0, offset, tags_code)
+            self._polling.offer(parked, retry_topic, queue_id, offset, tags_code)
 
         return arrived
 
@@ -218,6 +221,10 @@ class PopLongPolling:
     def __len__(self) -> int:
         """Return the number of waiting requests."""
         return len(self._by_request)
+
+    def retry_queues(self, queues: int) -> int:
+        """Return the number of queues in which retries of a topic with `queues` queues arrive."""
+        return queues if self._limits.use_separate_retry_queue else 1
 
     def waiting(self, topic: str, group: str, queue_id: int) -> int:
         """Return the number of requests of a group that wait for one queue, or for any (-1)."""
@@ -268,7 +275,7 @@ class PopLongPolling:
         parked.timer = self._call_later(seconds, lambda: self._end(parked))
         self._remember_on_connection(parked)
         waiting.listen(range(queues))
-        waiting.listen_to_retries(group)
+        waiting.listen_to_retries(group, queues)
         return Polling.WAITS
 
     def cancel(self, request: Request[Any]) -> bool:

@@ -2,7 +2,9 @@
 
 The service reads the revive log as it grows. When the invisible time of a message is over, it
 stores the message in the retry topic of its group and topic, with reconsumeTimes increased by one
-unless the checkpoint is suspended.
+unless the checkpoint is suspended. With `useSeparateRetryQueue`, the retry topic has as many queues
+as the topic, and a message keeps the number of its queue, which is its level in a topic of priority
+messages.
 The progress in each queue is saved as the consumer offset of CID_RMQ_SYS_REVIVE_GROUP: the last
 record that a restart does not have to read. Deleted topics and groups are skipped. Reference:
 PopReviveService.
@@ -13,6 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
+
+import msgspec
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.config import BrokerConfig
@@ -53,7 +57,7 @@ TURN: Final = 64  # the most records or messages in one turn of the event loop
 WEIGHT: Final = TURN_BYTES // TURN  # a message counts once more for so many bytes
 AGAIN_MS: Final = 1_000  # retry after the store refused a message
 TIMER_LATE_MS: Final = 100  # pause between two checks of a timer that is late
-RETRY_QUEUES: Final = 1
+RETRY_QUEUES: Final = 1  # without useSeparateRetryQueue
 
 
 class ReviveLag(NamedTuple):
@@ -297,7 +301,7 @@ class ReviveService:
             destinations.drop(point.topic, "pops")
             return 0
         inner.topic = self._retry_topic(point)
-        inner.queue_id = 0
+        inner.queue_id = self._retry_queue(inner.topic, point, record.queue_id)
         inner.reconsume_times = record.reconsume_times + (not point.suspend)
         is_first = record.topic == normal_topic(point.topic, point.group)
         if is_first or names.FIRST_POP_TIME not in inner.properties:
@@ -328,9 +332,40 @@ class ReviveService:
             name = pop_retry_topic(normal_topic(name, point.group), point.group, v2=True)
         if self._topics.get(name) is None:
             self._topics.create_if_absent(name, RETRY_QUEUES)
-            if self._offsets.query(point.group, name, 0) < 0:
-                self._offsets.commit(point.group, name, 0, 0)
+            self._start_at_zero(point.group, name, RETRY_QUEUES)
         return name
+
+    def _retry_queue(self, name: str, point: CheckPoint, origin: int) -> int:
+        """Return the queue of a retry topic for a message from the queue `origin`; add queues if
+        the topic has too few.
+
+        The official broker also takes queues away if the topic itself has fewer, and with them the
+        messages that are still there.
+        """
+        if not self._config.use_separate_retry_queue:
+            return 0
+        topic = self._topics.get(normal_topic(name, point.group))
+        retries = self._topics.get(name)
+        if topic is None or retries is None:
+            return 0
+        queues = min(topic.read_queue_nums, topic.write_queue_nums)
+        if origin >= queues:  # the topic has lost this queue
+            return 0
+        if min(retries.read_queue_nums, retries.write_queue_nums) < queues:
+            wide = msgspec.structs.replace(
+                retries,
+                attributes={},  # no change of them
+                read_queue_nums=max(queues, retries.read_queue_nums),
+                write_queue_nums=max(queues, retries.write_queue_nums),
+            )
+            self._topics.update([wide])
+            self._start_at_zero(point.group, name, queues)
+        return origin
+
+    def _start_at_zero(self, group: str, topic: str, queues: int) -> None:
+        for queue_id in range(queues):
+            if self._offsets.query(group, topic, queue_id) < 0:
+                self._offsets.commit(group, topic, queue_id, 0)
 
     def _message(self, topic: str, queue_id: int, offset: int) -> Record | None:
         found = self._store.get(topic, queue_id, offset, 1)

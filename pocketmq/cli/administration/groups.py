@@ -73,13 +73,15 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     add_place_options(create)
     delete = actions.add_parser(
         "delete",
-        help="delete a group",
-        description="Deletes a consumer group and its offsets from the brokers. If it is used "
-        "again, it begins as a new group.",
+        help="delete groups",
+        description="Deletes consumer groups and their offsets from the brokers. A group that is "
+        "used again begins as a new group.",
     )
-    delete.add_argument("group", metavar="GROUP")
+    delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.add_argument("--cluster", help="only on the brokers of this cluster")
-    delete.add_argument("--keep-offsets", action="store_true", help="keep the offsets of the group")
+    delete.add_argument(
+        "--keep-offsets", action="store_true", help="keep the offsets of the groups"
+    )
     delete.add_argument("--yes", action="store_true", help="do not ask")
     add_action(listing, _list, json=True)
     add_action(show, _show, json=True)
@@ -185,14 +187,22 @@ async def _create(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _delete(admin: Admin, options: argparse.Namespace) -> None:
-    group = options.group
-    await existing_group(admin, group)
-    await check_cluster(admin, options.cluster)
-    connected = await online(admin, group)
-    if connected is not None:
-        clients = counted(len(connected.connection_set), "client")
-        raise CommandError(f"group {group} has {clients} online; stop them first")
-    offsets = "" if options.keep_offsets else " with its offsets"
-    confirm(f"Delete group {group}{offsets}?", options.yes)
-    await admin.delete_group(group, cluster=options.cluster, clean_offsets=not options.keep_offsets)
-    print(f"group {group} is deleted")
+    groups = list(dict.fromkeys(options.groups))
+    cluster, clean = options.cluster, not options.keep_offsets
+    for group in groups:
+        await existing_group(admin, group)
+    await check_cluster(admin, cluster)
+    for group in groups:
+        connected = await online(admin, group)
+        if connected is not None:
+            clients = counted(len(connected.connection_set), "client")
+            raise CommandError(f"group {group} has {clients} online; stop them first")
+    if len(groups) == 1:
+        confirm(f"Delete group {groups[0]}{' with its offsets' if clean else ''}?", options.yes)
+        await admin.delete_group(groups[0], cluster=cluster, clean_offsets=clean)
+    else:
+        offsets = " with their offsets" if clean else ""
+        confirm(f"Delete groups {', '.join(groups)}{offsets}?", options.yes)
+        await admin.delete_groups(groups, cluster=cluster, clean_offsets=clean)
+    for group in groups:
+        print(f"group {group} is deleted")

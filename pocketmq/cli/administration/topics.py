@@ -89,11 +89,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
     delete = actions.add_parser(
         "delete",
-        help="delete a topic with its messages",
-        description="Deletes a topic from the brokers and the name servers. Its messages can no "
+        help="delete topics with their messages",
+        description="Deletes topics from the brokers and the name servers. Their messages can no "
         "longer be read.",
     )
-    delete.add_argument("topic", metavar="TOPIC")
+    delete.add_argument("topics", metavar="TOPIC", nargs="+")
     delete.add_argument("--cluster", help="only on the brokers of this cluster")
     delete.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -229,9 +229,17 @@ async def _create(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _delete(admin: Admin, options: argparse.Namespace) -> None:
-    if options.topic not in await admin.topics():
-        raise NoRouteInfo(options.topic, "it does not exist")
+    topics = list(dict.fromkeys(options.topics))
+    known = set(await admin.topics())
+    for topic in topics:
+        if topic not in known:
+            raise NoRouteInfo(topic, "it does not exist")
     await check_cluster(admin, options.cluster)
-    confirm(f"Delete topic {options.topic} with all its messages?", options.yes)
-    await admin.delete_topic(options.topic, cluster=options.cluster)
-    print(f"topic {options.topic} is deleted")
+    if len(topics) == 1:
+        confirm(f"Delete topic {topics[0]} with all its messages?", options.yes)
+        await admin.delete_topic(topics[0], cluster=options.cluster)
+    else:
+        confirm(f"Delete topics {', '.join(topics)} with all their messages?", options.yes)
+        await admin.delete_topics(topics, cluster=options.cluster)
+    for topic in topics:
+        print(f"topic {topic} is deleted")

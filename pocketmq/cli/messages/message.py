@@ -1,4 +1,4 @@
-"""`pocketmq message`: look up single messages by key, id, or place."""
+"""`pocketmq message`: look up single messages by key, tag, id, or place."""
 
 from __future__ import annotations
 
@@ -26,10 +26,17 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "topic",
         metavar="TOPIC",
         nargs="?",
-        help="topic; needed with --key, and with an id that does not contain a broker's address",
+        help="topic; needed with --key and --tag, and with an id that does not contain a broker's "
+        "address",
     )
     by = parser.add_mutually_exclusive_group(required=True)
     by.add_argument("--key", type=key, help="the messages of the topic with this key")
+    by.add_argument(
+        "--tag",
+        type=key,
+        help="the messages of the topic with this tag (stored by pocketmq, or by RocketMQ from 5.4 "
+        "on)",
+    )
     by.add_argument("--id", metavar="ID", help="the message with this id")
     by.add_argument(
         "--offset",
@@ -46,8 +53,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Print the messages that are found."""
-    if options.key is not None and options.topic is None:
-        return complain("--key needs a topic: pocketmq message TOPIC --key KEY", ExitCode.USAGE)
+    for name in ("key", "tag"):
+        if getattr(options, name) is not None and options.topic is None:
+            need = f"--{name} needs a topic: pocketmq message TOPIC --{name} {name.upper()}"
+            return complain(need, ExitCode.USAGE)
     return run_action(options)
 
 
@@ -72,6 +81,10 @@ async def _found(admin: Admin, options: argparse.Namespace) -> list[MessageExt]:
         if options.key is not None:
             return await admin.messages_by_key(
                 options.topic, options.key, max_messages=options.count
+            )
+        if options.tag is not None:
+            return await admin.messages_by_tag(
+                options.topic, options.tag, max_messages=options.count
             )
         return await admin.messages_by_id(options.topic, options.id)
     else:

@@ -27,7 +27,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one broker; None for those that it does not report.
 
     Attributes:
-        version: of RocketMQ, such as V5_3_3.
+        version: of RocketMQ, such as V5_5_0.
         in_per_second, out_per_second: messages, over the last 10 s.
         stored_today, read_today: messages since midnight.
         disk_percent: used part of the disk with the commit log.

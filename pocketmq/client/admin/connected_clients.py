@@ -21,7 +21,7 @@ _ROLES: Final = {
 
 
 class ConnectedClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client in one of its groups; `release`: of RocketMQ, such as 5.3.3."""
+    """A client in one of its groups; `release`: of RocketMQ, such as 5.5.0."""
 
     group: str
     role: str

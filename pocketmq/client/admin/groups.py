@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from pocketmq.client.admin.servers import Servers, read_answer
 from pocketmq.client.errors import RemoteSystemError, SubscriptionGroupNotExist
-from pocketmq.client.parameters import flag, instance, text
+from pocketmq.client.parameters import flag, instance, text, texts
 from pocketmq.client.validation import consumer_group
 from pocketmq.remoting.bodies.consumer import (
     Connection,
@@ -18,6 +20,7 @@ from pocketmq.remoting.bodies.consumer import (
 )
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import (
+    DeleteSubscriptionGroupListRequestBody,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
@@ -81,6 +84,31 @@ class GroupAdmin(Servers):
             clean_offset=flag("clean_offsets", clean_offsets),
         )
         await self._each(await self._masters(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def delete_groups(
+        self, groups: Iterable[str], *, cluster: str | None = None, clean_offsets: bool = False
+    ) -> None:
+        """Delete consumer groups on every master of `cluster` (by default of all clusters), with
+        their offsets if `clean_offsets`. Groups that do not exist are ignored.
+
+        Brokers get lists of groups, of which one deletes all or none, at a limited rate
+        (`batchDeleteSubscriptionGroupMaxRate`, 10 a second). Official brokers before 5.5.1 get them
+        one by one. An error ends the deletion: the groups before it are deleted.
+        """
+        flag("clean_offsets", clean_offsets)
+        names = [self._namespace.wrap(consumer_group(group)) for group in texts("groups", groups)]
+        masters = await self._masters(cluster)
+        for some in self._lists(names):
+            body = DeleteSubscriptionGroupListRequestBody(
+                group_name_list=some, clean_offset=clean_offsets
+            ).encode()
+            code = RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST
+            older = await self._each_list(masters, code, body)
+            for group in some:
+                header = DeleteSubscriptionGroupRequestHeader(
+                    group_name=group, clean_offset=clean_offsets
+                )
+                await self._each(older, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def consumers(self, group: str) -> ConsumerConnection:
         """Return the clients of a group that are connected to any broker, and the group's

@@ -1,9 +1,9 @@
-"""Single messages: query by key, id, or queue offset, and deliver again."""
+"""Single messages: query by key, tag, id, or queue offset, and deliver again."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.expression import EVERYTHING
@@ -32,6 +32,8 @@ from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 #: The group of RocketMQ's tools, which every broker knows.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 _END_OF_TIME = 2**63 - 1
+#: indexType of QUERY_MESSAGE, from 5.4 on.
+_BY_TAG: Final = "T"
 #: Limit of the messages that `read` returns, bytes in memory; the last one may exceed it.
 READ_AT_ONCE = 64 * 1024 * 1024
 
@@ -48,8 +50,23 @@ class MessageAdmin(Servers):
         per broker. Raises TopicNotExist."""
         text("key", key)
         whole("max_messages", max_messages, 1, MOST_INT)
-        found = await self._query(topic, key, max_messages, unique=False)
+        found = await self._query(topic, key, max_messages)
         return [message for message in found if key in message.keys]
+
+    async def messages_by_tag(
+        self, topic: str, tag: str, *, max_messages: int = 64
+    ) -> list[MessageExt]:
+        """Return the messages of a topic with a tag, oldest first, at most `max_messages` per
+        broker. Raises TopicNotExist.
+
+        Official brokers have an index of tags from 5.4 on. Messages that an older one stored are
+        not found. Reference: RocketMQ's `queryMsgByKey -p T`.
+        """
+        text("tag", tag)
+        whole("max_messages", max_messages, 1, MOST_INT)
+        found = await self._query(topic, tag, max_messages, index_type=_BY_TAG)
+        # An older broker takes the tag for a key.
+        return [message for message in found if message.tags == tag]
 
     async def messages_by_id(self, topic: str, msg_id: str) -> list[MessageExt]:
         """Return the messages of a topic with an id: `msg_id` of a SendResult, or an offset message
@@ -179,9 +196,16 @@ class MessageAdmin(Servers):
         await self._each(masters, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     async def _query(
-        self, topic: str, key: str, max_messages: int, *, unique: bool
+        self,
+        topic: str,
+        key: str,
+        max_messages: int,
+        *,
+        unique: bool = False,
+        index_type: str | None = None,
     ) -> list[MessageExt]:
-        """Return the messages of a topic whose key, or unique id, has the same hash as `key`."""
+        """Return the messages of a topic whose key, unique id, or tag has the same hash as
+        `key`."""
         check_topic_name(topic)
         header = QueryMessageRequestHeader(
             topic=self._namespace.wrap(topic),
@@ -190,6 +214,7 @@ class MessageAdmin(Servers):
             begin_timestamp=0,
             end_timestamp=_END_OF_TIME,
             unique_key_query=unique,
+            index_type=index_type,
         )
         masters = await self._masters_of(topic)
         try:

@@ -7,7 +7,7 @@ that change name servers go to each of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Self, TypeVar
 
 from pocketmq.client.backoff import retry
@@ -16,6 +16,7 @@ from pocketmq.client.errors import (
     NoNameServer,
     RemotingConnectError,
     RemotingError,
+    RequestCodeNotSupported,
     TopicNotExist,
 )
 from pocketmq.client.instance import ClientInstance
@@ -36,6 +37,7 @@ from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
 B = TypeVar("B", bound=Body)
 
+_DELETIONS_PER_SECOND: Final = 10  # batchDeleteTopicMaxRate, batchDeleteSubscriptionGroupMaxRate
 _LONG: Final = 64 << 10  # bytes of an answer about some 500 queues, which take 20 ms to read
 
 
@@ -232,3 +234,22 @@ class Servers:
         if not found and missing is not None:
             raise missing
         return found
+
+    async def _each_list(
+        self, masters: dict[str, str], code: RequestCode, body: bytes
+    ) -> dict[str, str]:
+        """Send a request about several names to all masters; return those that do not know the
+        code, which official brokers have from 5.5.1 on."""
+        not_known = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        try:
+            answers = await self._each(masters, code, body=body, absent=not_known)
+        except RequestCodeNotSupported:
+            return masters
+        return {name: address for name, address in masters.items() if name not in answers}
+
+    def _lists(self, names: list[str]) -> Iterator[list[str]]:
+        """Divide names to delete into lists that a broker, which deletes 10 a second by default,
+        has deleted in half the time of a request."""
+        most = max(1, int(self.timeout * _DELETIONS_PER_SECOND / 2))
+        for first in range(0, len(names), most):
+            yield names[first : first + most]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pocketmq.client.admin.servers import Servers, read_answer
 from pocketmq.client.errors import InvalidParameter, TopicNotExist
-from pocketmq.client.parameters import MOST_INT, flag, text, texts_by_name, whole
+from pocketmq.client.parameters import MOST_INT, flag, text, texts, texts_by_name, whole
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import TBW102
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.table import GroupList
-from pocketmq.remoting.bodies.topic import UNREADABLE_QUEUES, TopicList, TopicStatsTable
+from pocketmq.remoting.bodies.topic import (
+    UNREADABLE_QUEUES,
+    DeleteTopicListRequestBody,
+    TopicList,
+    TopicStatsTable,
+)
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
@@ -141,11 +146,35 @@ class TopicAdmin(Servers):
         """
         check_topic_name(topic)
         topic = self._namespace.wrap(topic)
-        await self._each(
-            await self._masters(cluster),
-            RequestCode.DELETE_TOPIC_IN_BROKER,
-            DeleteTopicRequestHeader(topic=topic),
-        )
+        await self._delete_at(await self._masters(cluster), topic)
+        await self._forget_topic(topic, cluster)
+
+    async def delete_topics(self, topics: Iterable[str], *, cluster: str | None = None) -> None:
+        """Delete topics from every master of `cluster` (by default of all clusters) and from the
+        name servers. Topics that do not exist are ignored.
+
+        Brokers get lists of topics, of which one deletes all or none, at a limited rate
+        (`batchDeleteTopicMaxRate`, 10 a second). Official brokers before 5.5.1 get them one by one.
+        An error ends the deletion: the topics before it are deleted.
+        """
+        wanted = texts("topics", topics)
+        for topic in wanted:
+            check_topic_name(topic)
+        names = [self._namespace.wrap(topic) for topic in wanted]
+        masters = await self._masters(cluster)
+        for some in self._lists(names):
+            body = DeleteTopicListRequestBody(topic_list=some).encode()
+            code = RequestCode.DELETE_TOPIC_IN_BROKER_LIST
+            older = await self._each_list(masters, code, body)
+            for topic in some:
+                await self._delete_at(older, topic)
+                await self._forget_topic(topic, cluster)
+
+    async def _delete_at(self, masters: dict[str, str], topic: str) -> None:
+        header = DeleteTopicRequestHeader(topic=topic)
+        await self._each(masters, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+
+    async def _forget_topic(self, topic: str, cluster: str | None) -> None:
         await self._tell(
             RequestCode.DELETE_TOPIC_IN_NAMESRV,
             DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),

@@ -31,6 +31,7 @@ class Pops:
                 pop_polling_size=1_000,
                 max_pop_polling_size=limit,
                 pop_long_polling_force_notify_interval=0,
+                use_separate_retry_queue=False,
             ),
             self._execute,
             TurnQueue(),

@@ -35,6 +35,9 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
+// A busy machine is not what tests are about.
+const sendTimeout = 10 * time.Second
+
 var (
 	namesrv    = flag.String("namesrv", "127.0.0.1:9876", "name server")
 	topic      = flag.String("topic", "", "topic")
@@ -101,6 +104,7 @@ func send() {
 		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group),
 		producer.WithRetry(2),
+		producer.WithSendMsgTimeout(sendTimeout),
 	}
 	if *trace {
 		options = append(options, producer.WithTrace(traceConfig()))

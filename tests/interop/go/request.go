@@ -17,6 +17,7 @@ func newProducer(name string) rocketmq.Producer {
 		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group+name),
 		producer.WithInstanceName(*group+name),
+		producer.WithSendMsgTimeout(sendTimeout),
 	)
 	check(err)
 	check(p.Start())

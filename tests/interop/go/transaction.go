@@ -43,6 +43,7 @@ func transaction() {
 	p, err := rocketmq.NewTransactionProducer(listener{checked},
 		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group),
+		producer.WithSendMsgTimeout(sendTimeout),
 	)
 	check(err)
 	check(p.Start())
@@ -67,6 +68,7 @@ func transaction() {
 	behind, err := rocketmq.NewProducer( // By its default instance it shares the connections.
 		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group+"_behind"),
+		producer.WithSendMsgTimeout(sendTimeout),
 	)
 	check(err)
 	check(behind.Start())

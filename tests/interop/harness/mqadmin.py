@@ -30,7 +30,7 @@ def both_of(java: JavaPeer, official: Cluster, ours: Cluster) -> Both:
 
 _DIFFERENT = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
-    (rf"\b{VERSION_NAME}\b", "V5_3_3"),  # what ours reports
+    (rf"\b{VERSION_NAME}\b", "V5_5_0"),  # what ours reports
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "TIME"),
     (r"(?m)^\tat .*\n?|^\t\.\.\. \d+ more\n?|^For more information.*\n?", ""),
     (r"\b[0-9A-F]{32}\b", "ID"),

@@ -30,7 +30,7 @@ def call(
     code: int,
     ext_fields: dict[str, str] | None = None,
     body: bytes = b"",
-    timeout: float = 3.0,
+    timeout: float = 10.0,
 ) -> Answer:
     """One request with a JSON header over a connection of its own; raises OSError."""
     header = json.dumps(

@@ -13,6 +13,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 
 /**
  * The official Java client behind a pipe: each line of standard input is one JSON command, each
@@ -54,6 +55,9 @@ public final class Peer {
         client.setNamesrvAddr(command.getString("namesrv"));
         client.setInstanceName(instance + System.nanoTime());
         client.setMqClientApiTimeout(15_000);
+        if (client instanceof DefaultMQProducer) {
+            ((DefaultMQProducer) client).setSendMsgTimeout(10_000);
+        }
         // A client that learns of queues while a heartbeat is under way sends no other one, and its
         // pulls are refused (subscription not latest) until the next: 30 s by default.
         client.setHeartbeatBrokerInterval(3_000);

@@ -127,7 +127,9 @@ class NotificationProcessor:
     ) -> bool:
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         return self._queues_have_message(header, header.topic, queues, filter) or any(
-            self._queues_have_message(header, retries.topic_name, (0,), EVERYTHING)
+            self._queues_have_message(
+                header, retries.topic_name, range(retries.read_queue_nums), EVERYTHING
+            )
             for _, retries in self._access.retry_topics(header.topic, header.consumer_group)
         )
 

@@ -92,7 +92,7 @@ class PeekProcessor:
             start = random.randrange(count) if count else 0
             yield header.topic, (*range(start, count), *range(start))
         for _, retries in self._access.retry_topics(header.topic, header.consumer_group):
-            yield retries.topic_name, (0,)
+            yield retries.topic_name, range(retries.read_queue_nums)
 
     def _read(
         self, topic: str, queue_id: int, offset: int, most: int, buffers: list[bytes | memoryview]

@@ -264,17 +264,24 @@ class PopProcessor:
         count = topic.read_queue_nums
         factor = 0 if header.order else self._access.priority_factor(topic, header.consumer_group)
         by_priority = chance < factor
+        # With a factor near 100, the chance itself would never begin with some of the queues.
+        first = random.randrange(count) if factor and count else chance
         if header.queue_id >= 0:
             queues: Sequence[int] = (header.queue_id,)
-        elif by_priority:
-            queues = self._by_priority(count)
         else:
-            # With a factor near 100, the chance itself would never begin with some of the queues.
-            start = (random.randrange(count) if factor else chance % count) if count else 0
-            queues = (*range(start, count), *range(start))
+            queues = self._queues(count, None if by_priority else first)
         sources = [_Source(header.topic, TopicKind.NORMAL, queues)]
         if not header.order:
-            retries = self._retry_sources(header, chance)
+            retries = [
+                _Source(
+                    retry.topic_name,
+                    kind,
+                    self._queues(retry.read_queue_nums, None if by_priority else first),
+                )
+                for kind, retry in self._access.retry_topics(header.topic, header.consumer_group)
+            ]
+            if chance % 2:
+                retries.reverse()
             retries_first = config.pop_from_retry_probability
             if by_priority:
                 retries_first = config.pop_from_retry_probability_for_priority
@@ -283,16 +290,13 @@ class PopProcessor:
             sources += retries
         return sources
 
-    def _by_priority(self, count: int) -> Sequence[int]:
-        """Return the ids of `count` queues, the most urgent first."""
-        return range(count)[::-1] if self._config.priority_order_asc else range(count)
-
-    def _retry_sources(self, header: PopMessageRequestHeader, chance: int) -> list[_Source]:
-        sources = [
-            _Source(topic.topic_name, kind, self._by_priority(topic.read_queue_nums))
-            for kind, topic in self._access.retry_topics(header.topic, header.consumer_group)
-        ]
-        return sources[::-1] if chance % 2 else sources
+    def _queues(self, count: int, first: int | None) -> Sequence[int]:
+        """Return the ids of `count` queues in turn from `first` on, or, if it is None, the most
+        urgent one first."""
+        if first is None:
+            return range(count)[::-1] if self._config.priority_order_asc else range(count)
+        start = first % count if count else 0
+        return (*range(start, count), *range(start))
 
     def _start(self, header: PopMessageRequestHeader, source: _Source) -> bool:
         """If a group is new in many queues, let it start in some of them; return whether the others
