@@ -317,7 +317,7 @@ class Components:
                 self._long,
             ),
             QueueLockProcessor(tables.locks, tables.client_ids, self._call_later, self._long),
-            MessageQueryProcessor(config, store, tables.consumers, tables.filters),
+            MessageQueryProcessor(config, store, tables.topics, tables.consumers, tables.filters),
             ClientProcessor(
                 config,
                 tables.topics,

@@ -21,6 +21,7 @@ from pocketmq.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,
     EndTransactionRequestHeader,
+    QueryMessageRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
@@ -454,3 +455,36 @@ async def test_the_log_names_the_queues_that_nobody_can_read_any_more(
     (line,) = [line for line in caplog.messages if "cannot be read until it has" in line]
     assert f"topic {topic} has fewer queues now" in line
     assert "the 2 messages in queues 3 " in line
+
+
+async def test_queries_do_not_show_the_messages_of_the_topic_before(
+    client: Client, time: FakeTime, topic: str
+) -> None:
+    """Another user may have the right to the name by now."""
+
+    async def with_key() -> list[bytes]:
+        header = QueryMessageRequestHeader(
+            topic=topic, key="k", max_num=64, begin_timestamp=0, end_timestamp=2**63 - 1
+        )
+        answer = await client.request(RequestCode.QUERY_MESSAGE, header)
+        return [bytes(record.body) for record in iter_records(answer.body)]
+
+    async def at(offset: int) -> Command:
+        return await client.request(
+            RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(offset)}
+        )
+
+    await create(client, topic)
+    old = await client.send(topic, b"old", properties={"KEYS": "k"})
+    old_place = decode_offset_msg_id(old.ext_fields["msgId"])[-1]
+    assert await with_key() == [b"old"]
+    await delete(client, topic)
+    assert await with_key() == [b"old"]
+    assert (await at(old_place)).code == 0
+    time.advance(1)
+    await create(client, topic)
+    assert await with_key() == []
+    assert (await at(old_place)).code == ResponseCode.SYSTEM_ERROR
+    new = await client.send(topic, b"new", properties={"KEYS": "k"})
+    assert await with_key() == [b"new"]
+    assert (await at(decode_offset_msg_id(new.ext_fields["msgId"])[-1])).code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.empty_pb2 import Empty
+from h2.connection import H2Connection
 
 from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
@@ -197,6 +199,30 @@ async def test_a_method_that_is_not_there(echoing: GrpcServer) -> None:
 async def test_another_protocol_is_sent_away(echoing: GrpcServer) -> None:
     raw = await Raw.open(echoing, b"GET / HTTP/1.1\r\n\r\n")
     assert await raw.until_closed() == b""
+
+
+async def test_a_lost_connection_frees_what_h2_has_for_it(echoing: GrpcServer) -> None:
+    """At once: collections of garbage are rare, and the header fields may take a hundred KB."""
+
+    def connections() -> int:
+        return sum(isinstance(thing, H2Connection) for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = connections()
+        for _ in range(3):
+            raw = await Raw.open(echoing)
+            raw.call(1, b"/a.B/Never", ended=True)
+            raw.writer.write(frame(Kind.PING, 0, 0, b"12345678"))
+            await raw.until(b"12345678")
+            assert connections() == before + 1
+            raw.writer.close()
+            async with asyncio.timeout(10):
+                while connections() != before:  # noqa: ASYNC110 - nobody is told
+                    await asyncio.sleep(0)
+    finally:
+        gc.enable()
 
 
 async def test_half_a_request_is_given_up(echoing: GrpcServer) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,15 @@ from pocketmq.remoting.errors import RemotingConnectError, RemotingError
 from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.remoting.tls.tls_config import DEFAULT_FILE, TlsConfig, load_tls_config
 from pocketmq.remoting.tls.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
-from pocketmq.remoting.tls.tls_layer import MOST_RECORDS_WITHOUT_DATA, Handshakes
+from pocketmq.remoting.tls.tls_layer import (
+    FREE_RECORDS,
+    MOST_RECORDS_IN_TURN,
+    MOST_RECORDS_WITHOUT_DATA,
+    Handshakes,
+    TlsLayer,
+)
 from tests.certificates import Authority, Certificate
-from tests.remoting.peers import ECHO, LARGE, RawPeer, echo_server, frame
+from tests.remoting.peers import ECHO, LARGE, FakeTransport, RawPeer, echo_server, frame
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +219,145 @@ async def test_an_optional_client_certificate_must_be_good(
         assert await ask(server.port, trusting(authority)) == b"x"
         with pytest.raises(RemotingError):
             await ask(server.port, trusting(authority, stranger.sign("client")))
+
+
+async def s_client(port: int, *options: str) -> bytes:
+    """Let the program openssl connect; return what it says."""
+    client = await asyncio.create_subprocess_exec(
+        *("openssl", "s_client", "-connect", f"127.0.0.1:{port}", *options),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await client.communicate()
+    return said
+
+
+async def test_keys_over_finite_fields_are_refused(
+    certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They take a hundred times as long as the others."""
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        with caplog.at_level(logging.WARNING):
+            said = await s_client(server.port, "-groups", "ffdhe2048")
+        assert b"handshake failure" in said
+        assert "finite field" in caplog.text
+        assert server.handshakes.running == 0
+        said = await s_client(server.port, "-groups", "X25519:ffdhe2048")
+        assert b"New, TLSv1.3" in said
+
+
+async def test_a_lost_connection_frees_what_openssl_has_for_it(
+    authority: Authority, certificate: Certificate
+) -> None:
+    """At once: collections of garbage are rare, and half a handshake may take 400 KB."""
+
+    def layers() -> int:
+        return sum(isinstance(thing, ssl.SSLObject) for thing in gc.get_objects())
+
+    handshakes = Handshakes()
+    async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
+        gc.collect()
+        gc.disable()
+        try:
+            before = layers()
+            for _ in range(3):
+                half = await RawPeer.open(server.port)
+                half.send(b"\x16\x03\x01\x02\x00\x01")
+                await until(lambda: handshakes.running == 1)
+                await half.close()
+                await until(lambda: not handshakes.running)
+                peer = await asyncio.to_thread(
+                    socket.create_connection, ("127.0.0.1", server.port), 10
+                )
+                whole = await asyncio.to_thread(
+                    trusting(authority).wrap_socket, peer, server_hostname="127.0.0.1"
+                )
+                whole.close()
+                del whole, peer
+                await until(lambda: not server.connections)
+            await asyncio.sleep(0)
+            assert layers() == before
+        finally:
+            gc.enable()
+
+
+async def test_addresses_take_turns_in_the_thread() -> None:
+    handshakes = Handshakes()
+    begin = threading.Event()
+    done: list[str] = []
+
+    def step(name: str) -> bool:
+        begin.wait(10)
+        done.append(name)
+        return True
+
+    flood = [handshakes.step("192.0.2.1", partial(step, f"flood {n}")) for n in range(4)]
+    other = handshakes.step("192.0.2.2", partial(step, "other"))
+    flood[1].cancel()  # its connection is lost
+    begin.set()
+    await asyncio.gather(flood[0], other, *flood[2:])
+    handshakes.stop()
+    assert done == ["flood 0", "other", "flood 2", "flood 3"]
+
+
+class Socket(FakeTransport):
+    """The transport below a layer."""
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
+    def taken(self) -> bytes:
+        data = b"".join(self.writes)
+        self.writes.clear()
+        return data
+
+
+class Recording(asyncio.Protocol):
+    """Keeps what a layer hands on."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        self.received.append(data)
+
+
+async def test_records_of_a_byte_are_decrypted_in_turns(
+    authority: Authority, certificate: Certificate
+) -> None:
+    """Ten thousand of them are in one read, and take twenty milliseconds."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    handshakes, transport, above = Handshakes(), Socket(), Recording()
+    layer = TlsLayer(
+        serving(certificate).context(), transport, above, handshakes, "192.0.2.1",
+        lambda why, cause: pytest.fail(why),
+    )  # fmt: skip
+    while handshakes.running:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        if data := outgoing.read():
+            layer.data_received(data)
+        await asyncio.sleep(0)
+        incoming.write(transport.taken())
+    sent = bytes(n % 251 for n in range(3000))
+    for byte in sent:
+        client.write(bytes([byte]))
+    layer.data_received(outgoing.read())
+    most = FREE_RECORDS + MOST_RECORDS_IN_TURN
+    assert len(above.received[0]) == most
+    assert not transport.reading
+    layer.pause_reading()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(above.received) == 1
+    layer.resume_reading()
+    await until(lambda: transport.reading)
+    assert b"".join(above.received) == sent
+    assert max(map(len, above.received)) <= most
+    layer.abort()
+    handshakes.stop()
 
 
 HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03"

@@ -338,7 +338,7 @@ async def test_queries_by_key_of_one_user_leave_the_index_to_others_of_the_same_
     asked: list[str] = []
     arrived, end = asyncio.Event(), asyncio.Event()
 
-    async def search(topic: str, key: str, *bounds: int, by_tags: bool) -> FoundMessages:
+    async def search(topic: str, key: str, *bounds: int, **chosen: Any) -> FoundMessages:
         asked.append(key)
         if key == "other":
             arrived.set()

@@ -16,6 +16,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters
 from pocketmq.broker.tables.consumer_groups import ConsumerGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.record import decode as decode_record
 from pocketmq.remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
@@ -54,11 +55,13 @@ class MessageQueryProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
+        topics: TopicConfigs,
         consumers: ConsumerGroups,
         filters: ConsumerFilters,
     ) -> None:
         self._config = config
         self._store = store
+        self._topics = topics
         self._consumers = consumers
         self._filters = filters
         # One query of a user at an address at a time: a client can make chains of the index long,
@@ -117,6 +120,7 @@ class MessageQueryProcessor:
             self._config.default_query_max_num if unique else header.max_num,
             header.begin_timestamp,
             header.end_timestamp,
+            since=self._begin_of(header.topic),
             by_tags=header.index_type == BY_TAGS and not unique,
         )
 
@@ -125,15 +129,21 @@ class MessageQueryProcessor:
         offset = request.header.offset
         try:
             record = self._store.record_at(offset)
+            topic = decode_record(record, check_crc=False).topic
             if request.caller is not None:
                 # Check the topic of the record: the client can set any topic in the header.
-                request.caller.require_topic(decode_record(record).topic, "Get", "Sub")
-            return Response(body=record)
+                request.caller.require_topic(topic, "Get", "Sub")
+            if offset >= self._begin_of(topic):
+                return Response(body=record)
         except RecordNotFound:
-            return Response(
-                ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {offset}",
-            )
+            pass
+        return Response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+
+    def _begin_of(self, topic: str) -> int:
+        """Return the physical offset at which a topic was created. Earlier messages are of another
+        one of its name, whose readers may have been others. Those of a topic that was only deleted
+        are still found, as with the official broker."""
+        return 0 if self._topics.get(topic) is None else self._topics.created(topic)
 
     def entries(self, request: Request[QueryConsumeQueueRequestHeader]) -> Response:
         """Return up to `count` entries of a consume queue from the queue offset `index` on."""

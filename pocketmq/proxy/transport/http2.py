@@ -156,6 +156,14 @@ class _Connection(H2Connection):
         if len(self.streams) > 2 * open_streams + 64:
             self._open_streams(1)
 
+    def end(self) -> None:
+        """Take no more frames.
+
+        h2 refers to itself by the table of its handlers, so what it has for a connection, up to a
+        hundred kilobytes, would be freed by a late collection of garbage only.
+        """
+        self._frame_dispatch_table.clear()
+
 
 class _Stream:
     """An open stream with the data queued for the client's windows."""
@@ -376,6 +384,7 @@ class Http2Connection:
     def end(self) -> None:
         """Drop the queued answers, and take no more: the connection is closed."""
         self._over = True
+        self._connection.end()
         self._streams.clear()
         self._blocked.clear()
         self.waiting = 0

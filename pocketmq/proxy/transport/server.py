@@ -232,6 +232,7 @@ class GrpcConnection(asyncio.Protocol):
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
         self._hold(-self._buffered)
+        self._http2.end()
         self._server.connection_lost(self)
 
     def data_received(self, data: bytes) -> None:

@@ -65,6 +65,9 @@ PROTOCOL_VERSION_ALERT = b"\x15\x03\x03\x00\x02\x02\x46"
 """The TLS alert (RFC 5246, 7.2; fatal) with which a server tells a client that only one of them
 uses TLS. Without it the client sees a closed connection, and retries."""
 
+HANDSHAKE_FAILURE_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
+"""The same, fatal as well, for a client whose handshake is refused."""
+
 
 def is_tls_alert(data: bytes) -> bool:
     """Whether the first bytes from a server are a TLS alert. No frame begins like that."""

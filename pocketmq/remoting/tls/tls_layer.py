@@ -6,10 +6,13 @@ own: it is the protocol of the socket's transport, and the transport of the conn
 Plain connections never use it.
 
 Handshakes cost up to a millisecond of CPU time each. They run in a thread, one at a time, because
-OpenSSL needs no GIL: a flood of handshakes does not hold up open connections. Their number is
-bounded, in all and per address, and so is the time of each. Where the bound is reached, one that
-has waited for its peer for a while ends, and makes room: who begins handshakes and does not go on
-would otherwise keep out all others behind the same address.
+OpenSSL needs no GIL: a flood of handshakes does not hold up open connections. Addresses take turns
+in it. The number of handshakes is bounded, in all and per address, and so is the time of each.
+Where the bound is reached, one that has waited for its peer for a while ends, and makes room: who
+begins handshakes and does not go on would otherwise keep out all others behind the same address.
+
+A read may have ten thousand records of one byte, which take twenty milliseconds. So all connections
+together decrypt a bounded number of them in a turn of the event loop, and then one after the other.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 from pocketmq.message.buffers import Buffer
+from pocketmq.remoting.frames.first_bytes import HANDSHAKE_FAILURE_ALERT
 from pocketmq.remoting.shares import Shares
+from pocketmq.remoting.tls.client_hello import BadHello, ClientHello
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds from the first byte to the end of the handshake."""
@@ -47,6 +54,12 @@ MOST_RECORDS_WITHOUT_DATA: Final = 256
 new keys, each of which costs as much as a small request, and a client needs one after millions of
 records."""
 
+FREE_RECORDS: Final = 16
+"""Records of a read that are decrypted at once: a read of 256 KiB has as many if they are full."""
+
+MOST_RECORDS_IN_TURN: Final = 1024
+"""Further records of all connections in one turn of the event loop: two milliseconds."""
+
 
 class Handshakes:
     """The handshakes of one server: where they run, and their number.
@@ -56,6 +69,9 @@ class Handshakes:
         limit: how many may be in progress.
         limit_per_address: the same for one address; None: a quarter.
         patience: seconds after which one makes room for another.
+
+    Attributes:
+        turns: in which the records after them are decrypted.
     """
 
     def __init__(
@@ -76,6 +92,10 @@ class Handshakes:
         # By address, with the time at which each began; the oldest first.
         self._layers: dict[str, dict[TlsLayer, float]] = {}
         self._thread: ThreadPoolExecutor | None = None
+        # By address, the next one first.
+        self._steps: dict[str, deque[tuple[asyncio.Future[bool], Callable[[], bool]]]] = {}
+        self._lock = threading.Lock()
+        self.turns = RecordTurns()
 
     @property
     def running(self) -> int:
@@ -124,17 +144,85 @@ class Handshakes:
                 return True
         return False
 
-    def step(self, work: Callable[[], bool]) -> asyncio.Future[bool]:
-        """Do one step of a handshake in the thread."""
+    def step(self, address: str, work: Callable[[], bool]) -> asyncio.Future[bool]:
+        """Do one step of a handshake with `address` in the thread, unless it is cancelled."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "pocketmq-tls-handshakes")
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+        step: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._steps.setdefault(address, deque()).append((step, work))
+        self._thread.submit(self._do_next)
+        return step
+
+    def _do_next(self) -> None:
+        """Do the next step, in the thread."""
+        with self._lock:
+            address = next(iter(self._steps))
+            steps = self._steps.pop(address)
+            step, work = steps.popleft()
+            if steps:
+                self._steps[address] = steps  # after the other addresses
+        if step.cancelled():
+            return
+        result, error = False, None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            step.get_loop().call_soon_threadsafe(_settle, step, result, error)
 
     def stop(self) -> None:
         """End the thread; queued steps are not done."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._thread = None
+            with self._lock:
+                self._steps.clear()
+
+
+def _settle(step: asyncio.Future[bool], result: bool, error: Exception | None) -> None:
+    if step.done():
+        return
+    if error is None:
+        step.set_result(result)
+    else:
+        step.set_exception(error)
+
+
+class RecordTurns:
+    """The records that the connections of one server decrypt, beyond the first ones of a read."""
+
+    def __init__(self) -> None:
+        self._left = MOST_RECORDS_IN_TURN
+        self._begun = False
+        self._waiting: deque[TlsLayer] = deque()
+
+    def take(self) -> bool:
+        """Count a record; return False if it has to wait for another turn."""
+        if not self._left:
+            return False
+        self._left -= 1
+        self._begin()
+        return True
+
+    def wait(self, layer: TlsLayer) -> None:
+        """Let a connection go on after those that wait already."""
+        self._waiting.append(layer)
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self._begun = False
+        self._left = MOST_RECORDS_IN_TURN
+        if self._waiting:
+            self._waiting.popleft().take_turn()
+        if self._waiting:
+            self._begin()
 
 
 class TlsLayer(asyncio.Protocol):
@@ -162,7 +250,10 @@ class TlsLayer(asyncio.Protocol):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._partial = b""  # the beginning of a record
+        self._hello = ClientHello()
+        self._received = b""  # records that wait for a turn, or the beginning of one
+        self._waits_for_turn = False
+        self._paused = False  # by the protocol
         self._without_data = 0
         self._ready = False
         self._closing = False
@@ -181,10 +272,16 @@ class TlsLayer(asyncio.Protocol):
         if self._ready:
             self._read(data)
         else:
+            try:
+                self._hello.feed(data)
+            except BadHello as error:
+                self._transport.write(HANDSHAKE_FAILURE_ALERT)
+                self._fail(str(error))
+                return
             self._incoming.write(data)
             # Further bytes stay in the socket meanwhile: the thread has the buffers.
             self._transport.pause_reading()
-            self._step = self._handshakes.step(self._handshake)
+            self._step = self._handshakes.step(self._address, self._handshake)
             self._step.add_done_callback(self._stepped)
 
     def eof_received(self) -> None:
@@ -201,6 +298,12 @@ class TlsLayer(asyncio.Protocol):
         self._closing = True
         self._handshake_ended()
         self._protocol.connection_lost(exc)
+        if self._step is not None:
+            self._step.cancel()
+        # The protocol and the layer refer to each other, so they are freed by a late collection of
+        # garbage only. What OpenSSL has for a connection may be hundreds of kilobytes.
+        self._received = b""
+        del self._hello, self._ssl, self._incoming, self._outgoing
 
     # The handshake
 
@@ -259,15 +362,19 @@ class TlsLayer(asyncio.Protocol):
 
     def _read(self, data: bytes) -> None:
         """Decrypt the records that are complete, and hand them on in one piece, as a plain socket
-        would."""
-        received = self._partial + data
+        would; some of them later if they are many."""
+        received = self._received + data
         records = []
-        ended = False
-        begin = 0
+        ended = waits = False
+        begin = count = 0
         # One by one: OpenSSL would read all records without data in a row at once.
         while not ended and len(received) - begin >= _HEADER:
             end = begin + _HEADER + int.from_bytes(received[begin + 3 : begin + _HEADER])
             if end > len(received):
+                break
+            count += 1
+            if count > FREE_RECORDS and not self._handshakes.turns.take():
+                waits = True
                 break
             self._incoming.write(received[begin:end])
             begin = end
@@ -287,12 +394,32 @@ class TlsLayer(asyncio.Protocol):
             else:
                 records.append(record)
                 ended = not record
-        self._partial = received[begin:]
+        self._received = received[begin:]
         self._send()  # such as the answer to a new key of the peer
+        if waits:
+            self._wait_for_turn()
         if records:
             self._protocol.data_received(records[0] if len(records) == 1 else b"".join(records))
         if ended:
             self.close()
+
+    def _wait_for_turn(self) -> None:
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._transport.pause_reading()
+            self._handshakes.turns.wait(self)
+
+    def take_turn(self) -> None:
+        """Decrypt some of the records that wait, and read on after the last one."""
+        self._waits_for_turn = False
+        if self._closing or self._paused:
+            return  # in the latter case, the protocol resumes
+        self._read(b"")
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not (self._closing or self._paused or self._waits_for_turn or self._step is not None):
+            self._transport.resume_reading()
 
     def _send(self) -> None:
         if self._outgoing.pending:
@@ -323,7 +450,7 @@ class TlsLayer(asyncio.Protocol):
         self._send()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._ssl if name == "ssl_object" else self._transport.get_extra_info(name, default)
+        return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._transport.set_write_buffer_limits(high=high, low=low)
@@ -332,11 +459,15 @@ class TlsLayer(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
+        self._paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._closing and self._step is None:
-            self._transport.resume_reading()
+        self._paused = False
+        if self._ready and not self._closing and len(self._received) >= _HEADER:
+            self._wait_for_turn()  # for the rest of a read
+        else:
+            self._read_on()
 
     def close(self) -> None:
         """Send the end of TLS, and close when everything is sent."""

@@ -79,6 +79,7 @@ class _Search:
         begin: int,
         end: int,
         *,
+        since: int,
         by_tags: bool,
     ) -> None:
         self.found: dict[int, memoryview] = {}
@@ -89,6 +90,7 @@ class _Search:
         self._topic = topic
         self._key = key
         self._most = most
+        self._since = since
 
     def advance(self) -> bool:
         """Go on for a turn; return whether the search has ended. Off the event loop."""
@@ -111,6 +113,8 @@ class _Search:
 
     def _compare(self, physical: int) -> int:
         """Keep the message at a physical offset if it has the key; return the work, in entries."""
+        if physical < self._since:
+            return _WORK_OF_RECORD
         try:
             data = self._log.record_at(physical)
             record = decode(data, check_crc=False)
@@ -268,15 +272,25 @@ class MessageIndex:
     # --- asking -------------------------------------------------------------------------------
 
     async def query(
-        self, topic: str, key: str, most: int, begin: int, end: int, *, by_tags: bool = False
+        self,
+        topic: str,
+        key: str,
+        most: int,
+        begin: int,
+        end: int,
+        *,
+        since: int = 0,
+        by_tags: bool = False,
     ) -> FoundMessages:
         """Up to `most` messages of a topic with a key, or a unique key, that were stored from
-        `begin` to `end` (ms, to the second); of more, the newest. With `by_tags`, those with these
-        tags. Those that are found within `IndexPace.search`: senders can choose keys that make the
-        search long."""
+        `begin` to `end` (ms, to the second), at or after the physical offset `since`; of more, the
+        newest. With `by_tags`, those with these tags. Those that are found within
+        `IndexPace.search`: senders can choose keys that make the search long."""
         await self._catch_up()
         most = min(most, self._most)
-        search = _Search(self._table, self._log, topic, key, most, begin, end, by_tags=by_tags)
+        search = _Search(
+            self._table, self._log, topic, key, most, begin, end, since=since, by_tags=by_tags
+        )
         deadline = time.monotonic() + self._pace.search
         while True:
             # In turns: a long search does not keep the others from being answered.
