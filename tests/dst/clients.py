@@ -72,6 +72,7 @@ class Clients:
         self.history = history
         self.producing = True
         self.leaving: dict[str, asyncio.Event] = {}
+        self.told_to_leave: set[str] = set()
         self.under_way: dict[str, int] = {}
         self.succeeded: dict[str, int] = {}
         for client in plan.clients:
@@ -86,10 +87,12 @@ class Clients:
         machine = self.cluster.machines[name]
         process = machine.process
         if process is not None and name in self.leaving and machine.running:
+            self.told_to_leave.add(name)
             process.loop.tell(self.leaving[name].set)
 
     async def _run(self, client: Client, machine: Machine) -> None:
         self.leaving[client.name] = asyncio.Event()
+        self.told_to_leave.discard(client.name)
         match client.role:
             case "produce":
                 await self._produce(machine, client)

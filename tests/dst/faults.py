@@ -160,7 +160,6 @@ class Faults:
                 machine.kill()
         for name in list(cluster.machines):
             machine = cluster.machines[name]
-            event = self._clients.leaving.get(name)
-            if machine.running and event is not None and event.is_set():
+            if machine.running and name in self._clients.told_to_leave:
                 machine.kill()  # it was about to leave
             cluster.boot(name)

@@ -33,7 +33,7 @@ ANSWERS: Final = 20 * SECOND
 DRAIN: Final = 120 * SECOND
 """How long after the last send everything has to have come."""
 READ: Final = 60 * SECOND
-MOST_SHOWN: Final = 20
+LOOK: Final = SECOND // 2
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Simulation:
         self._root = root
         self.history = History()
         self._late: list[str] = []
+        self._next_look = 0
         self._bad_disks = {f.target for f in plan.faults if f.kind in ("disk error", "full disk")}
         shutil.rmtree(root, ignore_errors=True)
         self.cluster = Cluster(plan, scheduler, root, self.report)
@@ -114,6 +115,9 @@ class Simulation:
     def _wait(self, limit: int, done: Callable[[], bool], late: str) -> bool:
         """Let time pass until `done`, at most `limit`; then it is `late`."""
         if self._scheduler.run(self._scheduler.now + limit, done):
+            return True
+        self._next_look = 0
+        if done():
             return True
         self._late.append(f"L {late} within {limit // SECOND} s")
         return False
@@ -171,14 +175,21 @@ class Simulation:
                 found.append(send.name)
         return found
 
+    def _looks(self) -> bool:
+        """Whether it is time to look through the history: after each event, it would take longer
+        than everything else."""
+        if self._scheduler.now < self._next_look:
+            return False
+        self._next_look = self._scheduler.now + LOOK
+        return True
+
     def _all_answered(self) -> bool:
-        return not self._open_sends()
+        return self._looks() and not self._open_sends()
 
     def _all_came(self) -> bool:
         """Whether each group has got everything that was acknowledged, as far as one can tell."""
-        if self._scheduler.now < self._next_look:
+        if not self._looks():
             return False
-        self._next_look = self._scheduler.now + SECOND // 2
         wanted: dict[str, set[str]] = {}
         for send in self.history.sends.values():
             lost = send.transactional and send.fate != "commit"
@@ -191,13 +202,11 @@ class Simulation:
     def _none_comes_again(self) -> bool:
         """Whether what came to a group was handled in the end: what failed comes later again."""
         handled = self.history.handled
-        return all(
+        return self._looks() and all(
             delivery.name in handled[delivery.group]
             for delivery in self.history.deliveries
             if delivery.place.topic != "scratch"
         )
-
-    _next_look = 0
 
     def _blocked(self) -> list[str]:
         return [
