@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -33,7 +32,8 @@ from tests.broker.pop.consuming import PopClient
 from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .engine.scheduler import MILLISECOND, SECOND
-from .history import Commit, Delivery, Health, History, Operation, Place, Send, Stored
+from .history import Commit, Delivery, Health, History, Place, Send, Stored
+from .operators import SCRATCH, Operator
 from .plan import Client, Plan
 
 TIMEOUT: Final = 6.0
@@ -50,7 +50,6 @@ LOOK: Final = 2.0
 SETTLED: Final = 6.0
 """How long before everything is read: a member of a group shows the last messages only after its
 master has told it that all have them, with the next heartbeat."""
-SCRATCH: Final = "scratch"
 ENDED: Final = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
 """Answers to the end of a transaction: it has ended now, or before."""
 
@@ -103,7 +102,7 @@ class Clients:
             case "pop":
                 await self._pop(machine, client)
             case _:
-                await self._administer(machine, client)
+                await Operator(self.plan, self.cluster, self.history, client, machine).run()
 
     # Producers
 
@@ -238,39 +237,6 @@ class Clients:
             await popping.ack(message)
             delivery.acknowledged = True
             self.history.done(delivery, self.now)
-
-    # Administrators
-
-    async def _administer(self, machine: Machine, client: Client) -> None:
-        """Delete topics and create them anew, and send groups back to the beginning."""
-        async with Admin(namesrv=self.cluster.namesrv, start_timeout=3600) as admin:
-            while self.producing:
-                await asyncio.sleep(2.0 + 6 * machine_random(machine))
-                resets = [c for c in self.plan.clients if c.group.startswith("reset-")]
-                if resets and machine_random(machine) < 0.4:
-                    group, topic = resets[0].group, resets[0].flow
-                    await self._operate("reset", group, admin.reset_offsets(group, topic, "begin"))
-                    continue
-                await self._operate("delete", SCRATCH, admin.delete_topic(SCRATCH))
-                await asyncio.sleep(2 * machine_random(machine))
-                queues = 1 + int(3 * machine_random(machine))
-                made = False
-                while not made:
-                    create = admin.create_topic(SCRATCH, queues=queues, allow_shrink=True)
-                    made = await self._operate("create", SCRATCH, create)
-                    await asyncio.sleep(0.5)
-
-    async def _operate(self, what: str, subject: str, call: Coroutine[Any, Any, object]) -> bool:
-        operation = Operation(self.now, what, subject)
-        self.history.operations.append(operation)
-        try:
-            await call
-            operation.ok = True
-        except RemotingError as error:
-            operation.ok = False
-            operation.error = str(error)
-        operation.ended = self.now
-        return operation.ok
 
 
 class _Asking:
@@ -521,10 +487,10 @@ class Auditor:
         for group, topic in self._groups().items():
             for queue in await admin.queues(topic):
                 offset = await admin.group_offset(group, queue)
-                if offset is not None:
-                    place = (topic, queue.broker_name, queue.queue_id)
-                    commit = Commit(self._cluster.scheduler.now, group, *place, offset)
-                    self._history.commits.append(commit)
+                place = (topic, queue.broker_name, queue.queue_id)
+                reached = -1 if offset is None else offset
+                commit = Commit(self._cluster.scheduler.now, group, *place, reached)
+                self._history.commits.append(commit)
 
     async def _ask_health(self, admin: Admin) -> None:
         """Ask each member about itself."""

@@ -14,6 +14,8 @@ Seconds = float
 
 FLOWS: Final = ("plain", "batch", "ordered", "delayed", "transacted", "popped", "scratch")
 """Topics, and with them kinds of producers and consumers."""
+OPERATIONS: Final = ("reset", "skip", "clone", "queues", "drain", "set", "forget")
+"""What administrators do, beside deleting and creating topics."""
 CONTROLLER_MEMBERS: Final = 3
 DELAYED: Final = 0.3
 
@@ -44,6 +46,8 @@ class Client(msgspec.Struct, omit_defaults=True):
         fails: how many of its messages a consumer fails to handle at first, and how many
             transactions a producer commits after it has rolled them back.
         delayed: how many messages of the topic that is deleted are to come later.
+        operations: what an administrator does, by the names in `operators`; without any, deletes
+            the topic that is for it, and creates it anew.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Client(msgspec.Struct, omit_defaults=True):
     retries: int = 2
     fails: float = 0.0
     delayed: float = 0.0
+    operations: list[str] = []
 
 
 class Plan(msgspec.Struct, omit_defaults=True):
@@ -114,6 +119,8 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     plan.lost_master = (
         plan.cluster == "slave" and replicates(plan) and whole and chance.random() < 0.4
     )
+    # What a stream of its own draws moves nothing else of a plan.
+    _add_operator(plan, Random(f"{seed} operator"))
     return plan
 
 
@@ -180,11 +187,28 @@ def _clients(flow: str, chance: Random) -> list[Client]:
             if chance.random() < 0.4:
                 found += consumers("pull", f"pull-{flow}", 1, 2)
             if chance.random() < 0.3:
-                found += consumers("push", f"reset-{flow}", 1, 1)
+                found += consumers("push", f"other-{flow}", 1, 1)
     fails = chance.choice((0.0, 0.0, 0.02))
     for client in found:
         client.fails = fails
     return found
+
+
+def _add_operator(plan: Plan, chance: Random) -> None:
+    """An administrator, who may be killed in the midst of it, and groups that only it has."""
+    flows = [flow for flow in plan.flows if flow not in ("popped", "ordered", "scratch")]
+    if chance.random() < 0.5 or not flows:
+        return
+    operations = chance.sample(OPERATIONS, chance.choice((1, 1, 2, 3)))
+    flow = chance.choice(flows)
+    plan.clients.append(Client("operator", "administer", flow, operations=operations))
+    for operation, group in (("skip", f"skip-{flow}"), ("forget", f"fleeting-{flow}")):
+        if operation in operations:
+            plan.clients.append(Client(f"{group}-0", "push", flow, group))
+    if chance.random() < 0.3:
+        at = round(chance.uniform(0.05, 0.9) * plan.seconds, 6)
+        plan.faults.append(Fault(at, "kill", "operator", round(chance.uniform(0.1, 8.0), 3)))
+        plan.faults.sort(key=lambda fault: fault.at)
 
 
 def _faults(plan: Plan, chance: Random) -> list[Fault]:

@@ -190,14 +190,19 @@ class Simulation:
         """Whether each group has got everything that was acknowledged, as far as one can tell."""
         if not self._looks():
             return False
-        wanted: dict[str, set[str]] = {}
+        wanted: dict[str, dict[str, int]] = {}
         for send in self.history.sends.values():
             lost = send.transactional and send.fate != "commit"
             if checkers.promised(self._plan, send) and not lost and send.topic != "scratch":
-                wanted.setdefault(send.topic, set()).add(send.name)
+                wanted.setdefault(send.topic, {})[send.name] = send.began
         groups = {c.group: c.flow for c in self._plan.clients if c.group}
         handled = self.history.handled
-        return all(wanted.get(topic, set()) <= handled[group] for group, topic in groups.items())
+        for group, topic in groups.items():
+            left_out = self.history.skipped(group)
+            found = wanted.get(topic, {})
+            if any(found[name] > left_out for name in found.keys() - handled[group]):
+                return False
+        return True
 
     def _none_comes_again(self) -> bool:
         """Whether what came to a group was handled in the end: what failed comes later again."""
@@ -205,7 +210,7 @@ class Simulation:
         return self._looks() and all(
             delivery.name in handled[delivery.group]
             for delivery in self.history.deliveries
-            if delivery.place.topic != "scratch"
+            if delivery.place.topic != "scratch" and not self.history.skipped(delivery.group)
         )
 
     def _blocked(self) -> list[str]:
