@@ -234,6 +234,13 @@ BUGS: Final = {
             plan.queues > 1 and any(client.role in ("push", "pull") for client in plan.clients)
         ),
     ),
+    "right that stays": Bug(
+        "pocketmq.auth.store",
+        "            self.acls.pop(name, None)\n        self._changed()\n\n    def adopt",
+        "            pass\n        self._changed()\n\n    def adopt",
+        "G",
+        lambda plan: plan.is_signed,
+    ),
     "clone of the beginning": Bug(
         "pocketmq.broker.tables.consumer_offset",
         "            self.table[key] = dict(queues)\n",

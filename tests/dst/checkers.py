@@ -398,6 +398,34 @@ def settings_stay(plan: Plan, history: History) -> Iterator[str]:
                     yield f"S producers are told {value} of a broker that was drained"
 
 
+def rights_are_kept(plan: Plan, history: History) -> Iterator[str]:
+    """G: nobody sends without the right, and who has it is not refused, also after a kill. A slave
+    that is promoted may not know of the last change."""
+    guests = [client for client in plan.clients if client.role == "guest"]
+    if not guests or plan.lost_master:
+        return
+    changes = [o for o in history.operations if o.what in ("grant", "revoke")]
+    for send in history.sends.values():
+        if send.client != guests[0].name or send.ended is None:
+            continue
+        rights = _rights(changes, send)
+        if send.place is not None and rights == {"revoke"}:
+            yield f"G {send.name} was stored at {send.place} without the right to send"
+        if "NO_PERMISSION" in send.error and rights == {"grant"}:
+            yield f"G {send.name} was refused despite the right to send: {send.error}"
+
+
+def _rights(changes: list[Operation], send: Send) -> set[str]:
+    """Which of the changes may have held while a message was sent."""
+    rights = {"revoke"}
+    for change in changes:
+        if change.began > (send.ended or 0):
+            break
+        over = change.ok and change.ended is not None and change.ended <= send.began
+        rights = {change.what} if over else rights | {change.what}
+    return rights
+
+
 def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
     """What was stored before its topic was deleted is not in the topic that was made later."""
     # A slave copies the tables of its master now and then. One that is elected before it has done
@@ -495,6 +523,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     progress_stays,
     clones_are_equal,
     settings_stay,
+    rights_are_kept,
     one_owner_at_a_time,
     deleted_is_gone,
     sends_go_on,

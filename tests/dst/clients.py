@@ -33,7 +33,7 @@ from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .engine.scheduler import MILLISECOND, SECOND
 from .history import Commit, Delivery, Health, History, Place, Send, Stored
-from .operators import SCRATCH, Operator
+from .operators import GUEST, SCRATCH, Operator
 from .plan import Client, Plan
 
 TIMEOUT: Final = 6.0
@@ -93,7 +93,7 @@ class Clients:
         self.leaving[client.name] = asyncio.Event()
         self.told_to_leave.discard(client.name)
         match client.role:
-            case "produce":
+            case "produce" | "guest":
                 await self._produce(machine, client)
             case "push" | "orderly":
                 await self._push(machine, client)
@@ -111,6 +111,7 @@ class Clients:
             "namesrv": self.cluster.namesrv,
             "timeout": TIMEOUT,
             "retries": client.retries,
+            "credentials": GUEST if client.role == "guest" else self.cluster.credentials,
         }
         group = f"producers-{client.flow}"
         producer: Producer
@@ -169,6 +170,7 @@ class Clients:
             {client.flow: "*"},
             handler=handle,
             namesrv=self.cluster.namesrv,
+            credentials=self.cluster.credentials,
             start="begin",
             orderly=client.role == "orderly",
             start_timeout=3600,
@@ -178,7 +180,11 @@ class Clients:
 
     async def _pull(self, machine: Machine, client: Client) -> None:
         consumer = PullConsumer(
-            client.group, namesrv=self.cluster.namesrv, start="begin", start_timeout=3600
+            client.group,
+            namesrv=self.cluster.namesrv,
+            credentials=self.cluster.credentials,
+            start="begin",
+            start_timeout=3600,
         )
         leaving = self.leaving[client.name]
         async with consumer:
@@ -196,12 +202,12 @@ class Clients:
 
     async def _pop(self, machine: Machine, client: Client) -> None:
         leaving = self.leaving[client.name]
-        async with Admin(namesrv=self.cluster.namesrv, start_timeout=3600) as admin:
+        async with self.cluster.admin() as admin:
             while not leaving.is_set():
                 try:
                     route = await admin.topic_route(client.flow)
                     address = route.broker_datas[0].broker_addrs[0]
-                    connection = await Connection.open(address)
+                    connection = await self.cluster.connect(address)
                     try:
                         asking: Any = _Asking(connection)
                         popping = PopClient(asking, client.flow, client.group, BROKER_NAME)
@@ -382,7 +388,7 @@ class _Producing:
         is wrong does that."""
         place = decode_offset_msg_id(half.offset_msg_id)
         with suppress(RemotingError, OSError):
-            connection = await Connection.open(f"{place.host}:{place.port}")
+            connection = await self._clients.cluster.connect(f"{place.host}:{place.port}")
             try:
                 for state in (TransactionState.ROLLBACK, TransactionState.COMMIT):
                     header = EndTransactionRequestHeader(
@@ -440,7 +446,7 @@ class Auditor:
         cluster.add("auditor", self._run)
 
     async def _run(self, machine: Machine) -> None:
-        async with Admin(namesrv=self._cluster.namesrv, start_timeout=3600) as admin:
+        async with self._cluster.admin() as admin:
             for topic in self._plan.flows:
                 while True:
                     try:

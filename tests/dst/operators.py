@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import json
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pocketmq import Admin
+from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import RemotingError
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import RequestCode
 
 from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .history import Commit, History, Operation
 from .plan import Client, Plan
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Change = tuple[RequestCode, dict[str, str], Mapping[str, object]]
+"""A request about users: its code, its fields and its body."""
 
 SCRATCH: Final = "scratch"
 RECREATE: Final = "recreate"
@@ -28,6 +31,9 @@ DRAINED: Final = (6.0, 40.0)
 MOST_ADDED: Final = 2
 """How many queues a topic gets in addition."""
 AGAIN: Final = 0.5
+TIMEOUT: Final = 6.0
+GUEST: Final = Credentials("guest", "guest-password-1")
+"""The producer who may send now and then."""
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "checkCRCOnRead": ("true", "false"),
     "enableRetryTopicV2": ("true", "false"),
@@ -64,6 +70,7 @@ class Operator:
             "drain": self._drain,
             "set": self._set,
             "forget": self._forget,
+            "grant": self._grant,
         }
 
     @property
@@ -73,7 +80,7 @@ class Operator:
     async def run(self) -> None:
         """Work until nothing goes wrong any more, and leave the cluster as it is to be."""
         operations = self._client.operations or [RECREATE]
-        async with Admin(namesrv=self._cluster.namesrv, start_timeout=3600) as self._admin:
+        async with self._cluster.admin() as self._admin:
             # A former life may have died in between.
             if "drain" in operations:
                 await self._undrain()
@@ -258,6 +265,42 @@ class Operator:
             settings = await self._admin.broker_config(BROKER_NAME)
             for key in SETTINGS:
                 self._seen("look", settings[key], key)
+
+    # Rights
+
+    async def _grant(self) -> None:
+        """Give the guest the right to send, or take it away."""
+        topic = self._client.flow
+        subject = f"User:{GUEST.access_key}"
+        if self._random.random() < 0.5:
+            code, fields = RequestCode.AUTH_DELETE_ACL, {"subject": subject}
+            await self._operate("revoke", topic, self._change_rights((code, fields, {})))
+            return
+        entry = {"resource": f"Topic:{topic}", "actions": ["Pub"], "decision": "Allow"}
+        access = {"policies": [{"policyType": "Custom", "entries": [entry]}]}
+        account = {"username": GUEST.access_key, "password": GUEST.secret_key}
+        name = {"username": GUEST.access_key}
+        made: Change = (RequestCode.AUTH_CREATE_USER, name, account)
+        given: Change = (RequestCode.AUTH_CREATE_ACL, {"subject": subject}, access)
+        await self._operate("grant", topic, self._change_rights(made, given))
+
+    async def _change_rights(self, *changes: Change) -> None:
+        """Ask the broker for these changes. Raises RemotingError."""
+        route = await self._admin.topic_route(self._client.flow)
+        try:
+            connection = await self._cluster.connect(route.broker_datas[0].broker_addrs[0])
+        except (KeyError, IndexError, OSError) as error:
+            raise RemotingError(-1, f"no master: {error!r}") from error
+        try:
+            for code, fields, body in changes:
+                content = json.dumps(body).encode()
+                answer = await connection.request(
+                    code, None, content, ext_fields=fields, timeout=TIMEOUT
+                )
+                if answer.code and "exist" not in (answer.remark or ""):
+                    raise RemotingError(answer.code, answer.remark or "")
+        finally:
+            await connection.close()
 
 
 def skips(group: str) -> bool:

@@ -40,7 +40,8 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 
 class Client(msgspec.Struct, omit_defaults=True):
-    """`role` is produce, push, pull, pop, or administer; `rate` messages a second.
+    """`role` is produce, guest (a producer without rights of its own), push, orderly, pull, pop, or
+    administer; `rate` messages a second.
 
     Attributes:
         fails: how many of its messages a consumer fails to handle at first, and how many
@@ -67,6 +68,7 @@ class Plan(msgspec.Struct, omit_defaults=True):
     cluster: single, slave (a master and its slave), or group (with a controller).
     settings: of the brokers, by RocketMQ's names.
     lost_master: in the end the master's disk is gone, and the slave has to have everything.
+    is_signed: whether requests have to be signed, by users with rights.
     """
 
     seed: int
@@ -78,6 +80,7 @@ class Plan(msgspec.Struct, omit_defaults=True):
     clients: list[Client] = []
     faults: list[Fault] = []
     lost_master: bool = False
+    is_signed: bool = False
 
     @property
     def brokers(self) -> list[str]:
@@ -121,6 +124,7 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     )
     # What a stream of its own draws moves nothing else of a plan.
     _add_operator(plan, Random(f"{seed} operator"))
+    _add_guest(plan, Random(f"{seed} guest"))
     return plan
 
 
@@ -209,6 +213,18 @@ def _add_operator(plan: Plan, chance: Random) -> None:
         at = round(chance.uniform(0.05, 0.9) * plan.seconds, 6)
         plan.faults.append(Fault(at, "kill", "operator", round(chance.uniform(0.1, 8.0), 3)))
         plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _add_guest(plan: Plan, chance: Random) -> None:
+    """A producer who may send now and then, and who says when."""
+    flows = [flow for flow in plan.flows if flow in ("plain", "batch", "delayed")]
+    if chance.random() < 0.75 or plan.cluster == "group" or not flows:
+        return
+    plan.is_signed = True
+    flow = chance.choice(flows)
+    rate, retries = chance.choice((1.0, 4.0, 10.0)), chance.choice((0, 2))
+    plan.clients.append(Client("guest", "guest", flow, rate=rate, retries=retries))
+    plan.clients.append(Client("warden", "administer", flow, operations=["grant"]))
 
 
 def _faults(plan: Plan, chance: Random) -> list[Fault]:
