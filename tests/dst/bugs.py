@@ -241,6 +241,13 @@ BUGS: Final = {
         "G",
         lambda plan: plan.is_signed,
     ),
+    "recall that is forgotten": Bug(
+        "pocketmq.broker.delayed.timer",
+        "        due.recall(key, unit.physical_offset)\n",
+        "        pass\n",
+        "R",
+        lambda plan: plan.cluster == "single" and any(client.recalls for client in plan.clients),
+    ),
     "clone of the beginning": Bug(
         "pocketmq.broker.tables.consumer_offset",
         "            self.table[key] = dict(queues)\n",

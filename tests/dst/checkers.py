@@ -22,6 +22,8 @@ RECONNECTED: Final = 4 * SECOND
 """How long after a broker's start its producers have found it."""
 TOLD: Final = SECOND
 """How old a member's answer about itself may be."""
+IN_TIME: Final = 4 * SECOND
+"""How long before it is due a message can be recalled for sure: timers look ahead."""
 UNWRITTEN: Final = 12 * SECOND
 """How long a broker may know of offsets that are not on its disk: flushConsumerOffsetInterval, and
 how long it may take to write."""
@@ -82,8 +84,12 @@ def _may_come_twice(plan: Plan, send: Send) -> bool:
 
 
 def promised(plan: Plan, send: Send) -> bool:
-    """Whether the producer was told that it is kept."""
-    return send.place is not None and (send.confirmed or plan.cluster == "single")
+    """Whether the producer was told that it is kept, and has not tried to cancel it."""
+    return (
+        not send.recalling
+        and send.place is not None
+        and (send.confirmed or plan.cluster == "single")
+    )
 
 
 def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]:
@@ -115,8 +121,10 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
                 for send in lost
                 if not send.queue_known and cut - UNFLUSHED <= (send.ended or 0) <= cut
             }
-    if any(fault.kind == "full disk" for fault in plan.faults):
-        # A full disk makes brokers remove the oldest file of the log.
+    shorter = plan.settings.get("syncFromLastFile") == "true"
+    if shorter or any(fault.kind == "full disk" for fault in plan.faults):
+        # A full disk makes brokers remove the oldest file of the log, and a member that began with
+        # the last file has no others when it becomes the master.
         for send in lost:
             assert send.place is not None
             queue = send.place.topic, send.place.queue
@@ -259,8 +267,22 @@ def not_too_early(plan: Plan, history: History) -> Iterator[str]:
             yield f"A4 {delivery.name} came {early} ms early to {delivery.client}"
 
 
+def recalled_stays_away(plan: Plan, history: History) -> Iterator[str]:
+    """R: what was recalled in time comes to nobody, also when the broker was away meanwhile."""
+    if plan.cluster != "single" or any(fault.kind == "clock" for fault in plan.faults):
+        return  # a recall does not wait for copies
+    if history.power_cuts and not plan.synchronous:
+        return
+    for delivery in history.deliveries:
+        send = history.sends.get(delivery.name)
+        if send is not None and send.recalled and send.recalled < send.due - IN_TIME:
+            early = (send.due - send.recalled) // MILLISECOND
+            yield f"R {send.name} was recalled {early} ms before it was due, and came"
+
+
 def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
     """A5: what was committed is there, and what was rolled back is not."""
+    full = any(fault.kind == "full disk" for fault in plan.faults)
     visible = Counter(stored.name for stored in history.stored)
     visible.update({d.name: 1 for d in history.deliveries if d.name not in visible})
     for send in history.sends.values():
@@ -270,8 +292,11 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
         if count and send.fate != "commit":
             yield f"A5 {send.name} is visible, and its fate is {send.fate or 'open'}"
         promised = send.place is not None and send.confirmed and send.fate == "commit"
-        excused = not plan.synchronous and any(
-            (send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts
+        # A full disk makes brokers remove the oldest file of the log, with what is in it by then.
+        removed = full and any(begin > 0 for begin in history.begins.values())
+        excused = removed or (
+            not plan.synchronous
+            and any((send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts)
         )
         if promised and not count and not excused:
             yield f"A5 {send.name} was committed, and never came"
@@ -517,6 +542,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     bodies_are_whole,
     in_order,
     not_too_early,
+    recalled_stays_away,
     transactions_end_as_decided,
     invisible_for_a_while,
     committed_is_done,

@@ -360,6 +360,17 @@ class _Producing:
             fields = {"delay": seconds}  # type: ignore[dict-item]
         send.due = send.began + int(seconds * SECOND)
         await self._send(send, self._message(send, **fields))
+        if send.handle and machine_random(self._machine) < self._client.recalls:
+            await self._recall(send)
+
+    async def _recall(self, send: Send) -> None:
+        """Cancel a timed message, mostly in time."""
+        left = max(send.due - self._clients.now, 0) / SECOND
+        await asyncio.sleep(left * machine_random(self._machine))
+        send.recalling = True
+        with suppress(RemotingError):
+            await self._producer.recall(send.topic, send.handle)
+            send.recalled = self._clients.now
 
     async def _transaction(self) -> None:
         send = self._made()
@@ -411,6 +422,7 @@ class _Producing:
         clients = self._clients
         send.ended = clients.now
         send.confirmed = result.status is SendStatus.SEND_OK
+        send.handle = result.recall_handle or ""
         queue = result.queue
         send.place = Place(send.topic, queue.broker_name, queue.queue_id, result.queue_offset)
         if send.began >= clients.history.calm > 0:

@@ -96,6 +96,13 @@ class Cluster:
         """What clients sign with; None where nothing is signed."""
         return ROOT if self.plan.is_signed else None
 
+    def may_lose(self, name: str) -> bool:
+        """Whether a member of a controller group is a slave, and others have all that it has."""
+        if self._stub is None or len(self._stub.decides.members) < 2:
+            return False
+        master = self._stub.addresses.get(self._stub.decides.master)
+        return master is not None and self.machine_at(master) != name
+
     def admin(self) -> Admin:
         """An administrator's client, of the process that asks."""
         return Admin(namesrv=self.namesrv, credentials=self.credentials, start_timeout=3600)

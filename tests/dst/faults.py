@@ -58,6 +58,11 @@ class Faults:
                 machine.cut_power()
                 self._history.power_cuts.append(now)
                 self._later(length, self._boot, machine)
+            case "new disk":
+                if self._cluster.may_lose(fault.target):
+                    machine.cut_power()
+                    machine.disk.wipe()
+                    self._later(length, self._boot, machine)
             case "leave":
                 self._clients.leave(fault.target)
                 self._later(length, self._boot, machine)

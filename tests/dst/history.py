@@ -31,7 +31,8 @@ class Send:
         queue_known: whether `place` is where it will be in the end (not of delayed messages).
         due: when a delayed message may come at the earliest, if clocks go right.
         fate: of a transaction: commit, rollback, or "" while the local one has not run.
-        asked: when the application decided its fate.
+        handle: what it can be recalled with.
+        recalling: whether it was tried to recall it; `recalled`: when that was answered.
     """
 
     name: str
@@ -49,6 +50,9 @@ class Send:
     due: Nanoseconds = 0
     transactional: bool = False
     fate: str = ""
+    handle: str = ""
+    recalling: bool = False
+    recalled: Nanoseconds = 0
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ class Client(msgspec.Struct, omit_defaults=True):
     Attributes:
         fails: how many of its messages a consumer fails to handle at first, and how many
             transactions a producer commits after it has rolled them back.
+        recalls: how many of its timed messages a producer recalls.
         delayed: how many messages of the topic that is deleted are to come later.
         operations: what an administrator does, by the names in `operators`; without any, deletes
             the topic that is for it, and creates it anew.
@@ -60,6 +61,7 @@ class Client(msgspec.Struct, omit_defaults=True):
     fails: float = 0.0
     delayed: float = 0.0
     operations: list[str] = []
+    recalls: float = 0.0
 
 
 class Plan(msgspec.Struct, omit_defaults=True):
@@ -125,6 +127,12 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     # What a stream of its own draws moves nothing else of a plan.
     _add_operator(plan, Random(f"{seed} operator"))
     _add_guest(plan, Random(f"{seed} guest"))
+    _add_new_disk(plan, Random(f"{seed} new disk"))
+    recalls = Random(f"{seed} recalls").choice((0.0, 0.3))
+    for client in plan.clients:
+        if (client.role, client.flow) == ("produce", "delayed"):
+            client.recalls = recalls
+            plan.settings["recallMessageEnable"] = "true"
     return plan
 
 
@@ -225,6 +233,20 @@ def _add_guest(plan: Plan, chance: Random) -> None:
     rate, retries = chance.choice((1.0, 4.0, 10.0)), chance.choice((0, 2))
     plan.clients.append(Client("guest", "guest", flow, rate=rate, retries=retries))
     plan.clients.append(Client("warden", "administer", flow, operations=["grant"]))
+
+
+def _add_new_disk(plan: Plan, chance: Random) -> None:
+    """A slave of a controller group that loses everything and begins anew, from the master's first
+    file or from its last one."""
+    if plan.cluster != "group":
+        return
+    if chance.random() < 0.4:
+        plan.settings["syncFromLastFile"] = "true"
+    if chance.random() < 0.4 and all(f.kind not in ("power", "disk error") for f in plan.faults):
+        at = round(chance.uniform(0.2, 0.9) * plan.seconds, 6)
+        back = round(chance.choice((0.1, 1.0, 5.0)) * chance.uniform(0.5, 1.5), 3)
+        plan.faults.append(Fault(at, "new disk", chance.choice(plan.brokers), back))
+        plan.faults.sort(key=lambda fault: fault.at)
 
 
 def _faults(plan: Plan, chance: Random) -> list[Fault]:

@@ -160,10 +160,12 @@ class Simulation:
 
     @property
     def _may_lose(self) -> bool:
-        """Whether power was cut while messages were acknowledged before they were on the disk, or
-        groups may have read at the lost master what the slave did not have."""
-        cut = bool(self.history.power_cuts) and not self._plan.synchronous
-        return cut or bool(self.history.losses)
+        """Whether power was cut while messages were acknowledged before they were on the disk,
+        groups may have read at the lost master what the slave did not have, or a full disk made a
+        broker remove its oldest messages."""
+        history = self.history
+        cut = bool(history.power_cuts) and not self._plan.synchronous
+        return cut or bool(history.losses or history.full_disks)
 
     def _open_sends(self) -> list[str]:
         """Those that a living producer waits for."""
