@@ -207,6 +207,54 @@ BUGS: Final = {
         "A2 L",
         lambda plan: any(client.name.endswith("-1") and client.group for client in plan.clients),
     ),
+    "settings that are forgotten": Bug(
+        "pocketmq.broker.processors.admin.settings",
+        "                await asyncio.to_thread(self._live.keep, changes)\n",
+        "                pass\n",
+        "S",
+        lambda plan: (
+            plan.cluster == "single"
+            and any("set" in client.operations for client in plan.clients)
+            and any(f.kind == "kill" and f.target in plan.brokers for f in plan.faults)
+        ),
+    ),
+    "drained in secret": Bug(
+        "pocketmq.broker.broker",
+        '        if "brokerPermission" in keys:\n',
+        '        if "brokerPermissions" in keys:\n',
+        "S",
+        lambda plan: any("drain" in client.operations for client in plan.clients),
+    ),
+    "commit that forgets the other queues": Bug(
+        "pocketmq.broker.tables.consumer_offset",
+        "        if queues is None:\n            queues = self.table[key] = {}\n",
+        "        if queue_id not in (queues or ()):\n            queues = self.table[key] = {}\n",
+        "P",
+        lambda plan: (
+            plan.queues > 1 and any(client.role in ("push", "pull") for client in plan.clients)
+        ),
+    ),
+    "right that stays": Bug(
+        "pocketmq.auth.store",
+        "            self.acls.pop(name, None)\n        self._changed()\n\n    def adopt",
+        "            pass\n        self._changed()\n\n    def adopt",
+        "G",
+        lambda plan: plan.is_signed,
+    ),
+    "recall that is forgotten": Bug(
+        "pocketmq.broker.delayed.timer",
+        "        due.recall(key, unit.physical_offset)\n",
+        "        pass\n",
+        "R",
+        lambda plan: plan.cluster == "single" and any(client.recalls for client in plan.clients),
+    ),
+    "clone of the beginning": Bug(
+        "pocketmq.broker.tables.consumer_offset",
+        "            self.table[key] = dict(queues)\n",
+        "            self.table[key] = dict.fromkeys(queues, 0)\n",
+        "P",
+        lambda plan: any("clone" in client.operations for client in plan.clients),
+    ),
     # Not one of the product: the simulation has to notice it.
     "clock of the real world": Bug(
         "pocketmq.remoting.monotonic",

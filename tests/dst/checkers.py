@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from .engine.scheduler import EPOCH, MILLISECOND, SECOND
-from .history import Delivery, History, Operation, Place, Send, Stored
+from .history import Commit, Delivery, History, Operation, Place, Send, Stored
 from .plan import Plan
 
 Check = Callable[[Plan, History], Iterator[str]]
@@ -22,6 +22,14 @@ RECONNECTED: Final = 4 * SECOND
 """How long after a broker's start its producers have found it."""
 TOLD: Final = SECOND
 """How old a member's answer about itself may be."""
+IN_TIME: Final = 4 * SECOND
+"""How long before it is due a message can be recalled for sure: timers look ahead."""
+UNWRITTEN: Final = 12 * SECOND
+"""How long a broker may know of offsets that are not on its disk: flushConsumerOffsetInterval, and
+how long it may take to write."""
+REGISTERED: Final = 5 * SECOND
+"""How long after a broker was drained the name servers know."""
+DRAINED: Final = "4"
 TABLES: Final = 10 * SECOND
 """How long a slave may have older tables than its master."""
 
@@ -57,11 +65,17 @@ def stored_once_where_told(plan: Plan, history: History) -> Iterator[str]:
 
 
 def topics_stay(plan: Plan, history: History) -> Iterator[str]:
-    """A1: a topic has the queues that it was created with. A slave that is promoted may not know of
+    """A1: a topic has the queues that it was given last. A slave that is promoted may not know of
     a topic that is seconds old."""
+    if plan.cluster != "single":
+        return
     for topic, count in history.queues.items():
-        if topic != "scratch" and plan.cluster == "single" and count != plan.queues:
-            yield f"A1 {topic} was created with {plan.queues} queues, and has {count}"
+        given = {plan.queues}
+        for change in history.operations:
+            if (change.what, change.subject) == ("queues", topic):
+                given = {int(change.value)} if change.ok else given | {int(change.value)}
+        if topic != "scratch" and count not in given:
+            yield f"A1 {topic} was given {sorted(given)} queues, and has {count}"
 
 
 def _may_come_twice(plan: Plan, send: Send) -> bool:
@@ -70,8 +84,12 @@ def _may_come_twice(plan: Plan, send: Send) -> bool:
 
 
 def promised(plan: Plan, send: Send) -> bool:
-    """Whether the producer was told that it is kept."""
-    return send.place is not None and (send.confirmed or plan.cluster == "single")
+    """Whether the producer was told that it is kept, and has not tried to cancel it."""
+    return (
+        not send.recalling
+        and send.place is not None
+        and (send.confirmed or plan.cluster == "single")
+    )
 
 
 def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]:
@@ -103,8 +121,10 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
                 for send in lost
                 if not send.queue_known and cut - UNFLUSHED <= (send.ended or 0) <= cut
             }
-    if any(fault.kind == "full disk" for fault in plan.faults):
-        # A full disk makes brokers remove the oldest file of the log.
+    shorter = plan.settings.get("syncFromLastFile") == "true"
+    if shorter or any(fault.kind == "full disk" for fault in plan.faults):
+        # A full disk makes brokers remove the oldest file of the log, and a member that began with
+        # the last file has no others when it becomes the master.
         for send in lost:
             assert send.place is not None
             queue = send.place.topic, send.place.queue
@@ -141,9 +161,12 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
     for group, topic in groups.items():
         if topic == "scratch":
             continue
+        left_out = history.skipped(group)
         for stored in history.stored:
             place = stored.place
             if place.topic != topic or stored.name in done[group]:
+                continue
+            if left_out and history.sends[stored.name].began <= left_out:
                 continue
             # A queue that became shorter, and has grown again.
             known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
@@ -244,8 +267,22 @@ def not_too_early(plan: Plan, history: History) -> Iterator[str]:
             yield f"A4 {delivery.name} came {early} ms early to {delivery.client}"
 
 
+def recalled_stays_away(plan: Plan, history: History) -> Iterator[str]:
+    """R: what was recalled in time comes to nobody, also when the broker was away meanwhile."""
+    if plan.cluster != "single" or any(fault.kind == "clock" for fault in plan.faults):
+        return  # a recall does not wait for copies
+    if history.power_cuts and not plan.synchronous:
+        return
+    for delivery in history.deliveries:
+        send = history.sends.get(delivery.name)
+        if send is not None and send.recalled and send.recalled < send.due - IN_TIME:
+            early = (send.due - send.recalled) // MILLISECOND
+            yield f"R {send.name} was recalled {early} ms before it was due, and came"
+
+
 def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
     """A5: what was committed is there, and what was rolled back is not."""
+    full = any(fault.kind == "full disk" for fault in plan.faults)
     visible = Counter(stored.name for stored in history.stored)
     visible.update({d.name: 1 for d in history.deliveries if d.name not in visible})
     for send in history.sends.values():
@@ -255,8 +292,11 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
         if count and send.fate != "commit":
             yield f"A5 {send.name} is visible, and its fate is {send.fate or 'open'}"
         promised = send.place is not None and send.confirmed and send.fate == "commit"
-        excused = not plan.synchronous and any(
-            (send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts
+        # A full disk makes brokers remove the oldest file of the log, with what is in it by then.
+        removed = full and any(begin > 0 for begin in history.begins.values())
+        excused = removed or (
+            not plan.synchronous
+            and any((send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts)
         )
         if promised and not count and not excused:
             yield f"A5 {send.name} was committed, and never came"
@@ -288,7 +328,8 @@ def _wall(now: int) -> int:
 
 
 def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
-    """A7: a group's offset never passes a message that nobody has handled."""
+    """A7: a group's offset never passes a message that nobody has handled, unless an administrator
+    moved it."""
     begun: dict[tuple[str, str, str, int, int], int] = {}
     for delivery in history.deliveries:
         place = delivery.place
@@ -296,8 +337,10 @@ def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
         if delivery.ended is not None or delivery.again == 0:
             begun.setdefault(key, delivery.at)
     stored: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
+    began: dict[Place, int] = {}
     for each in history.stored:
         stored[each.place.topic, each.place.broker, each.place.queue].append(each.place.offset)
+        began[each.place] = history.sends[each.name].began if each.name in history.sends else 0
     told: set[tuple[str, Place]] = set()
     for commit in history.commits:
         if commit.topic == "scratch" or (history.power_cuts and not plan.synchronous):
@@ -306,10 +349,106 @@ def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
             place = Place(commit.topic, commit.broker, commit.queue, offset)
             if offset >= commit.offset or (commit.group, place) in told:
                 continue
+            if began[place] <= history.skipped(commit.group):
+                continue
             at = begun.get((commit.group, *place))
             if at is None or at > commit.at:
                 told.add((commit.group, place))
                 yield f"A7 group {commit.group} had committed {commit.offset}, not handled {place}"
+
+
+def progress_stays(plan: Plan, history: History) -> Iterator[str]:
+    """P: a group's offset goes back only where an administrator sends it back, or a broker died
+    that had not written it down. A consumer that was away meanwhile tells what it knew."""
+    away = {f.target for f in plan.faults if f.kind in ("pause", "partition", "slow link")}
+    away |= {name for f in plan.faults for name in f.others}
+    excused = {client.group for client in plan.clients if client.name in away}
+    last: dict[tuple[str, str, str, int], Commit] = {}
+    for commit in history.commits:
+        key = (commit.group, commit.topic, commit.broker, commit.queue)
+        before = last.get(key)
+        last[key] = commit
+        if before is None or commit.offset >= before.offset or commit.group in excused:
+            continue
+        period = (before.at, commit.at)
+        if history.disturbed(before.at - UNWRITTEN, commit.at) or any(
+            history.operated(what, commit.group, *period) for what in ("reset", "skip", "forget")
+        ):
+            continue
+        yield f"P {commit.group} was at {before.offset} of {key[1:]}, and is at {commit.offset}"
+
+
+def clones_are_equal(plan: Plan, history: History) -> Iterator[str]:
+    """P: a group that was given another one's offsets has them."""
+    for clone in history.operations:
+        if clone.what != "clone" or not clone.ok or clone.answer is None or clone.ended is None:
+            continue
+        period = (clone.began - UNWRITTEN, clone.ended)
+        if history.disturbed(*period) or any(
+            history.operated(what, clone.subject, *period) for what in ("reset", "skip", "forget")
+        ):
+            continue
+        for before, found, after in zip(*clone.answer, strict=True):
+            if (
+                not min(before.offset, after.offset)
+                <= found.offset
+                <= max(before.offset, after.offset)
+            ):
+                yield f"P {found} is not between {before} and {after}"
+
+
+def settings_stay(plan: Plan, history: History) -> Iterator[str]:
+    """S: a broker has the settings that an administrator gave it last, also after it was killed. In
+    a group, those of the master count, and it may be another one."""
+    if plan.cluster != "single":
+        return
+    may_be: dict[str, set[str]] = {}
+    drained: Operation | None = None
+    for operation in history.operations:
+        value, key = operation.value, operation.subject
+        match operation.what:
+            case "set":
+                may_be[key] = {value} if operation.ok else may_be.get(key, set()) | {value, ""}
+            case "look" if key in may_be and not may_be[key] & {value, ""}:
+                yield f"S {key} is {value}, and was set to {may_be[key]}"
+            case "drain":
+                drained = operation
+            case "drained" if value != DRAINED:
+                yield f"S a broker that was drained has the permission {value}"
+            case "route":
+                assert drained is not None
+                told = (drained.ended or 0) + REGISTERED
+                calm = not history.disturbed(drained.began, operation.began)
+                if value != DRAINED and operation.began > told and calm:
+                    yield f"S producers are told {value} of a broker that was drained"
+
+
+def rights_are_kept(plan: Plan, history: History) -> Iterator[str]:
+    """G: nobody sends without the right, and who has it is not refused, also after a kill. A slave
+    that is promoted may not know of the last change."""
+    guests = [client for client in plan.clients if client.role == "guest"]
+    if not guests or plan.lost_master:
+        return
+    changes = [o for o in history.operations if o.what in ("grant", "revoke")]
+    for send in history.sends.values():
+        if send.client != guests[0].name or send.ended is None:
+            continue
+        rights = _rights(changes, send)
+        if send.place is not None and rights == {"revoke"}:
+            yield f"G {send.name} was stored at {send.place} without the right to send"
+        if "NO_PERMISSION" in send.error and rights == {"grant"}:
+            yield f"G {send.name} was refused despite the right to send: {send.error}"
+
+
+def _rights(changes: list[Operation], send: Send) -> set[str]:
+    """Which of the changes may have held while a message was sent."""
+    rights = {"revoke"}
+    for change in changes:
+        if change.began > (send.ended or 0):
+            break
+        over = change.ok and change.ended is not None and change.ended <= send.began
+        rights = {change.what} if over else rights | {change.what}
+    return rights
 
 
 def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
@@ -370,6 +509,8 @@ def sends_go_on(plan: Plan, history: History) -> Iterator[str]:
     """L: no send fails that has waited for a broker which is back."""
     if plan.cluster != "single" or any(fault.kind != "kill" for fault in plan.faults):
         return
+    if any("drain" in client.operations for client in plan.clients):
+        return
     for send in history.sends.values():
         down = [
             cut for cut in history.downs if send.began <= cut[1] and cut[0] <= (send.ended or 0)
@@ -401,9 +542,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     bodies_are_whole,
     in_order,
     not_too_early,
+    recalled_stays_away,
     transactions_end_as_decided,
     invisible_for_a_while,
     committed_is_done,
+    progress_stays,
+    clones_are_equal,
+    settings_stay,
+    rights_are_kept,
     one_owner_at_a_time,
     deleted_is_gone,
     sends_go_on,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -33,7 +32,8 @@ from tests.broker.pop.consuming import PopClient
 from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .engine.scheduler import MILLISECOND, SECOND
-from .history import Commit, Delivery, Health, History, Operation, Place, Send, Stored
+from .history import Commit, Delivery, Health, History, Place, Send, Stored
+from .operators import GUEST, SCRATCH, Operator
 from .plan import Client, Plan
 
 TIMEOUT: Final = 6.0
@@ -50,7 +50,6 @@ LOOK: Final = 2.0
 SETTLED: Final = 6.0
 """How long before everything is read: a member of a group shows the last messages only after its
 master has told it that all have them, with the next heartbeat."""
-SCRATCH: Final = "scratch"
 ENDED: Final = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
 """Answers to the end of a transaction: it has ended now, or before."""
 
@@ -72,6 +71,7 @@ class Clients:
         self.history = history
         self.producing = True
         self.leaving: dict[str, asyncio.Event] = {}
+        self.told_to_leave: set[str] = set()
         self.under_way: dict[str, int] = {}
         self.succeeded: dict[str, int] = {}
         for client in plan.clients:
@@ -86,12 +86,14 @@ class Clients:
         machine = self.cluster.machines[name]
         process = machine.process
         if process is not None and name in self.leaving and machine.running:
+            self.told_to_leave.add(name)
             process.loop.tell(self.leaving[name].set)
 
     async def _run(self, client: Client, machine: Machine) -> None:
         self.leaving[client.name] = asyncio.Event()
+        self.told_to_leave.discard(client.name)
         match client.role:
-            case "produce":
+            case "produce" | "guest":
                 await self._produce(machine, client)
             case "push" | "orderly":
                 await self._push(machine, client)
@@ -100,7 +102,7 @@ class Clients:
             case "pop":
                 await self._pop(machine, client)
             case _:
-                await self._administer(machine, client)
+                await Operator(self.plan, self.cluster, self.history, client, machine).run()
 
     # Producers
 
@@ -109,6 +111,7 @@ class Clients:
             "namesrv": self.cluster.namesrv,
             "timeout": TIMEOUT,
             "retries": client.retries,
+            "credentials": GUEST if client.role == "guest" else self.cluster.credentials,
         }
         group = f"producers-{client.flow}"
         producer: Producer
@@ -167,6 +170,7 @@ class Clients:
             {client.flow: "*"},
             handler=handle,
             namesrv=self.cluster.namesrv,
+            credentials=self.cluster.credentials,
             start="begin",
             orderly=client.role == "orderly",
             start_timeout=3600,
@@ -176,7 +180,11 @@ class Clients:
 
     async def _pull(self, machine: Machine, client: Client) -> None:
         consumer = PullConsumer(
-            client.group, namesrv=self.cluster.namesrv, start="begin", start_timeout=3600
+            client.group,
+            namesrv=self.cluster.namesrv,
+            credentials=self.cluster.credentials,
+            start="begin",
+            start_timeout=3600,
         )
         leaving = self.leaving[client.name]
         async with consumer:
@@ -194,12 +202,12 @@ class Clients:
 
     async def _pop(self, machine: Machine, client: Client) -> None:
         leaving = self.leaving[client.name]
-        async with Admin(namesrv=self.cluster.namesrv, start_timeout=3600) as admin:
+        async with self.cluster.admin() as admin:
             while not leaving.is_set():
                 try:
                     route = await admin.topic_route(client.flow)
                     address = route.broker_datas[0].broker_addrs[0]
-                    connection = await Connection.open(address)
+                    connection = await self.cluster.connect(address)
                     try:
                         asking: Any = _Asking(connection)
                         popping = PopClient(asking, client.flow, client.group, BROKER_NAME)
@@ -235,39 +243,6 @@ class Clients:
             await popping.ack(message)
             delivery.acknowledged = True
             self.history.done(delivery, self.now)
-
-    # Administrators
-
-    async def _administer(self, machine: Machine, client: Client) -> None:
-        """Delete topics and create them anew, and send groups back to the beginning."""
-        async with Admin(namesrv=self.cluster.namesrv, start_timeout=3600) as admin:
-            while self.producing:
-                await asyncio.sleep(2.0 + 6 * machine_random(machine))
-                resets = [c for c in self.plan.clients if c.group.startswith("reset-")]
-                if resets and machine_random(machine) < 0.4:
-                    group, topic = resets[0].group, resets[0].flow
-                    await self._operate("reset", group, admin.reset_offsets(group, topic, "begin"))
-                    continue
-                await self._operate("delete", SCRATCH, admin.delete_topic(SCRATCH))
-                await asyncio.sleep(2 * machine_random(machine))
-                queues = 1 + int(3 * machine_random(machine))
-                made = False
-                while not made:
-                    create = admin.create_topic(SCRATCH, queues=queues, allow_shrink=True)
-                    made = await self._operate("create", SCRATCH, create)
-                    await asyncio.sleep(0.5)
-
-    async def _operate(self, what: str, subject: str, call: Coroutine[Any, Any, object]) -> bool:
-        operation = Operation(self.now, what, subject)
-        self.history.operations.append(operation)
-        try:
-            await call
-            operation.ok = True
-        except RemotingError as error:
-            operation.ok = False
-            operation.error = str(error)
-        operation.ended = self.now
-        return operation.ok
 
 
 class _Asking:
@@ -385,6 +360,17 @@ class _Producing:
             fields = {"delay": seconds}  # type: ignore[dict-item]
         send.due = send.began + int(seconds * SECOND)
         await self._send(send, self._message(send, **fields))
+        if send.handle and machine_random(self._machine) < self._client.recalls:
+            await self._recall(send)
+
+    async def _recall(self, send: Send) -> None:
+        """Cancel a timed message, mostly in time."""
+        left = max(send.due - self._clients.now, 0) / SECOND
+        await asyncio.sleep(left * machine_random(self._machine))
+        send.recalling = True
+        with suppress(RemotingError):
+            await self._producer.recall(send.topic, send.handle)
+            send.recalled = self._clients.now
 
     async def _transaction(self) -> None:
         send = self._made()
@@ -413,7 +399,7 @@ class _Producing:
         is wrong does that."""
         place = decode_offset_msg_id(half.offset_msg_id)
         with suppress(RemotingError, OSError):
-            connection = await Connection.open(f"{place.host}:{place.port}")
+            connection = await self._clients.cluster.connect(f"{place.host}:{place.port}")
             try:
                 for state in (TransactionState.ROLLBACK, TransactionState.COMMIT):
                     header = EndTransactionRequestHeader(
@@ -436,6 +422,7 @@ class _Producing:
         clients = self._clients
         send.ended = clients.now
         send.confirmed = result.status is SendStatus.SEND_OK
+        send.handle = result.recall_handle or ""
         queue = result.queue
         send.place = Place(send.topic, queue.broker_name, queue.queue_id, result.queue_offset)
         if send.began >= clients.history.calm > 0:
@@ -471,7 +458,7 @@ class Auditor:
         cluster.add("auditor", self._run)
 
     async def _run(self, machine: Machine) -> None:
-        async with Admin(namesrv=self._cluster.namesrv, start_timeout=3600) as admin:
+        async with self._cluster.admin() as admin:
             for topic in self._plan.flows:
                 while True:
                     try:
@@ -518,10 +505,10 @@ class Auditor:
         for group, topic in self._groups().items():
             for queue in await admin.queues(topic):
                 offset = await admin.group_offset(group, queue)
-                if offset is not None:
-                    place = (topic, queue.broker_name, queue.queue_id)
-                    commit = Commit(self._cluster.scheduler.now, group, *place, offset)
-                    self._history.commits.append(commit)
+                place = (topic, queue.broker_name, queue.queue_id)
+                reached = -1 if offset is None else offset
+                commit = Commit(self._cluster.scheduler.now, group, *place, reached)
+                self._history.commits.append(commit)
 
     async def _ask_health(self, admin: Admin) -> None:
         """Ask each member about itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
@@ -10,10 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from pocketmq import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import load_broker_config
+from pocketmq.client.credentials import Credentials
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.serving.long_requests import TURN
 from pocketmq.remoting.serving.server import RemotingServer
 from pocketmq.remoting.settings.properties_file import format_properties
@@ -31,6 +35,8 @@ BROKER_PORT: Final = 10911
 CONTROLLER_PORT: Final = 9878
 CONTROLLER: Final = "controller"
 BROKER_NAME: Final = "broker-a"
+ROOT: Final = Credentials("root", "root-password-1")
+"""Of everybody who may do everything, where requests have to be signed."""
 ELECTION: Final = 0.5
 """How often the controller looks whether its master is alive, seconds."""
 
@@ -84,6 +90,27 @@ class Cluster:
         if self._stub is None:
             return self.plan.cluster != "group"
         return len(self._stub.decides.members) == len(self.plan.brokers)
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What clients sign with; None where nothing is signed."""
+        return ROOT if self.plan.is_signed else None
+
+    def may_lose(self, name: str) -> bool:
+        """Whether a member of a controller group is a slave, and others have all that it has."""
+        if self._stub is None or len(self._stub.decides.members) < 2:
+            return False
+        master = self._stub.addresses.get(self._stub.decides.master)
+        return master is not None and self.machine_at(master) != name
+
+    def admin(self) -> Admin:
+        """An administrator's client, of the process that asks."""
+        return Admin(namesrv=self.namesrv, credentials=self.credentials, start_timeout=3600)
+
+    async def connect(self, address: str) -> Connection:
+        """Connect the process that asks to a broker."""
+        signer = self.credentials
+        return await Connection.open(address, sign=None if signer is None else signer.sign)
 
     def add(self, name: str, main: Callable[[Machine], Coroutine[Any, Any, None]]) -> Machine:
         """A machine that runs `main`, once it is booted."""
@@ -154,6 +181,17 @@ class Cluster:
             "slaveReadEnable": "true",
             **plan.settings,
         }
+        if plan.is_signed:
+            password = ROOT.secret_key
+            settings |= {
+                "haListenPort": str(BROKER_PORT + 1),  # else slaves are not let in
+                "authenticationEnabled": "true",
+                "authorizationEnabled": "true",
+                "initAuthenticationUser": json.dumps({"username": "root", "password": password}),
+                "innerClientAuthenticationCredentials": json.dumps(
+                    {"accessKey": "inner", "secretKey": "inner-password-1"}
+                ),
+            }
         if self._promoted:
             settings["brokerRole"] = "ASYNC_MASTER"
         elif plan.cluster == "slave" and number:

@@ -58,6 +58,11 @@ class Faults:
                 machine.cut_power()
                 self._history.power_cuts.append(now)
                 self._later(length, self._boot, machine)
+            case "new disk":
+                if self._cluster.may_lose(fault.target):
+                    machine.cut_power()
+                    machine.disk.wipe()
+                    self._later(length, self._boot, machine)
             case "leave":
                 self._clients.leave(fault.target)
                 self._later(length, self._boot, machine)
@@ -160,7 +165,6 @@ class Faults:
                 machine.kill()
         for name in list(cluster.machines):
             machine = cluster.machines[name]
-            event = self._clients.leaving.get(name)
-            if machine.running and event is not None and event.is_set():
+            if machine.running and name in self._clients.told_to_leave:
                 machine.kill()  # it was about to leave
             cluster.boot(name)

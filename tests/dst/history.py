@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+from .engine.scheduler import SECOND
 
 Nanoseconds = int
+
+UNANSWERED: Final = 30 * SECOND
+"""How long an operation may still take effect that has no answer, or an error for one."""
 
 
 class Place(NamedTuple):
@@ -26,7 +31,8 @@ class Send:
         queue_known: whether `place` is where it will be in the end (not of delayed messages).
         due: when a delayed message may come at the earliest, if clocks go right.
         fate: of a transaction: commit, rollback, or "" while the local one has not run.
-        asked: when the application decided its fate.
+        handle: what it can be recalled with.
+        recalling: whether it was tried to recall it; `recalled`: when that was answered.
     """
 
     name: str
@@ -44,6 +50,9 @@ class Send:
     due: Nanoseconds = 0
     transactional: bool = False
     fate: str = ""
+    handle: str = ""
+    recalling: bool = False
+    recalled: Nanoseconds = 0
 
 
 @dataclass(slots=True)
@@ -65,7 +74,12 @@ class Delivery:
 
 @dataclass(slots=True)
 class Operation:
-    """An administrator's call; `ok` is None while there is no answer."""
+    """An administrator's call; `ok` is None while there is no answer.
+
+    Attributes:
+        value: what it is to become.
+        answer: what the call returned.
+    """
 
     began: Nanoseconds
     what: str
@@ -73,10 +87,12 @@ class Operation:
     ended: Nanoseconds | None = None
     ok: bool | None = None
     error: str = ""
+    value: str = ""
+    answer: Any = None
 
 
 class Commit(NamedTuple):
-    """A group's offset, as an administrator read it."""
+    """A group's offset, as an administrator read it; -1 if it has none."""
 
     at: Nanoseconds
     group: str
@@ -145,6 +161,26 @@ class History:
         """Its handler has returned, or its acknowledgement was answered."""
         delivery.ended = now
         self.handled[delivery.group].add(delivery.name)
+
+    def skipped(self, group: str) -> Nanoseconds:
+        """Up to when what was sent may be left out by a group: an administrator sent it to the end
+        of its queues; 0 if none did."""
+        return max(
+            (
+                o.began + UNANSWERED if o.ended is None or not o.ok else o.ended
+                for o in self.operations
+                if o.what == "skip" and o.subject == group
+            ),
+            default=0,
+        )
+
+    def operated(self, what: str, subject: str, begin: Nanoseconds, end: Nanoseconds) -> bool:
+        """Whether such an operation may have been under way in between."""
+        return any(
+            o.what == what and o.subject == subject and o.began <= end
+            and (o.ended if o.ok and o.ended else o.began + UNANSWERED) >= begin
+            for o in self.operations
+        )  # fmt: skip
 
     def disturbed(self, begin: Nanoseconds, end: Nanoseconds, *, clocks: bool = True) -> bool:
         """Whether anything happened to a broker in between, other than to its clock without

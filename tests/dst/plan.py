@@ -14,6 +14,8 @@ Seconds = float
 
 FLOWS: Final = ("plain", "batch", "ordered", "delayed", "transacted", "popped", "scratch")
 """Topics, and with them kinds of producers and consumers."""
+OPERATIONS: Final = ("reset", "skip", "clone", "queues", "drain", "set", "forget")
+"""What administrators do, beside deleting and creating topics."""
 CONTROLLER_MEMBERS: Final = 3
 DELAYED: Final = 0.3
 
@@ -38,12 +40,16 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 
 class Client(msgspec.Struct, omit_defaults=True):
-    """`role` is produce, push, pull, pop, or administer; `rate` messages a second.
+    """`role` is produce, guest (a producer without rights of its own), push, orderly, pull, pop, or
+    administer; `rate` messages a second.
 
     Attributes:
         fails: how many of its messages a consumer fails to handle at first, and how many
             transactions a producer commits after it has rolled them back.
+        recalls: how many of its timed messages a producer recalls.
         delayed: how many messages of the topic that is deleted are to come later.
+        operations: what an administrator does, by the names in `operators`; without any, deletes
+            the topic that is for it, and creates it anew.
     """
 
     name: str
@@ -54,6 +60,8 @@ class Client(msgspec.Struct, omit_defaults=True):
     retries: int = 2
     fails: float = 0.0
     delayed: float = 0.0
+    operations: list[str] = []
+    recalls: float = 0.0
 
 
 class Plan(msgspec.Struct, omit_defaults=True):
@@ -62,6 +70,7 @@ class Plan(msgspec.Struct, omit_defaults=True):
     cluster: single, slave (a master and its slave), or group (with a controller).
     settings: of the brokers, by RocketMQ's names.
     lost_master: in the end the master's disk is gone, and the slave has to have everything.
+    is_signed: whether requests have to be signed, by users with rights.
     """
 
     seed: int
@@ -73,6 +82,7 @@ class Plan(msgspec.Struct, omit_defaults=True):
     clients: list[Client] = []
     faults: list[Fault] = []
     lost_master: bool = False
+    is_signed: bool = False
 
     @property
     def brokers(self) -> list[str]:
@@ -114,6 +124,15 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     plan.lost_master = (
         plan.cluster == "slave" and replicates(plan) and whole and chance.random() < 0.4
     )
+    # What a stream of its own draws moves nothing else of a plan.
+    _add_operator(plan, Random(f"{seed} operator"))
+    _add_guest(plan, Random(f"{seed} guest"))
+    _add_new_disk(plan, Random(f"{seed} new disk"))
+    recalls = Random(f"{seed} recalls").choice((0.0, 0.3))
+    for client in plan.clients:
+        if (client.role, client.flow) == ("produce", "delayed"):
+            client.recalls = recalls
+            plan.settings["recallMessageEnable"] = "true"
     return plan
 
 
@@ -180,11 +199,54 @@ def _clients(flow: str, chance: Random) -> list[Client]:
             if chance.random() < 0.4:
                 found += consumers("pull", f"pull-{flow}", 1, 2)
             if chance.random() < 0.3:
-                found += consumers("push", f"reset-{flow}", 1, 1)
+                found += consumers("push", f"other-{flow}", 1, 1)
     fails = chance.choice((0.0, 0.0, 0.02))
     for client in found:
         client.fails = fails
     return found
+
+
+def _add_operator(plan: Plan, chance: Random) -> None:
+    """An administrator, who may be killed in the midst of it, and groups that only it has."""
+    flows = [flow for flow in plan.flows if flow not in ("popped", "ordered", "scratch")]
+    if chance.random() < 0.5 or not flows:
+        return
+    operations = chance.sample(OPERATIONS, chance.choice((1, 1, 2, 3)))
+    flow = chance.choice(flows)
+    plan.clients.append(Client("operator", "administer", flow, operations=operations))
+    for operation, group in (("skip", f"skip-{flow}"), ("forget", f"fleeting-{flow}")):
+        if operation in operations:
+            plan.clients.append(Client(f"{group}-0", "push", flow, group))
+    if chance.random() < 0.3:
+        at = round(chance.uniform(0.05, 0.9) * plan.seconds, 6)
+        plan.faults.append(Fault(at, "kill", "operator", round(chance.uniform(0.1, 8.0), 3)))
+        plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _add_guest(plan: Plan, chance: Random) -> None:
+    """A producer who may send now and then, and who says when."""
+    flows = [flow for flow in plan.flows if flow in ("plain", "batch", "delayed")]
+    if chance.random() < 0.75 or plan.cluster == "group" or not flows:
+        return
+    plan.is_signed = True
+    flow = chance.choice(flows)
+    rate, retries = chance.choice((1.0, 4.0, 10.0)), chance.choice((0, 2))
+    plan.clients.append(Client("guest", "guest", flow, rate=rate, retries=retries))
+    plan.clients.append(Client("warden", "administer", flow, operations=["grant"]))
+
+
+def _add_new_disk(plan: Plan, chance: Random) -> None:
+    """A slave of a controller group that loses everything and begins anew, from the master's first
+    file or from its last one."""
+    if plan.cluster != "group":
+        return
+    if chance.random() < 0.4:
+        plan.settings["syncFromLastFile"] = "true"
+    if chance.random() < 0.4 and all(f.kind not in ("power", "disk error") for f in plan.faults):
+        at = round(chance.uniform(0.2, 0.9) * plan.seconds, 6)
+        back = round(chance.choice((0.1, 1.0, 5.0)) * chance.uniform(0.5, 1.5), 3)
+        plan.faults.append(Fault(at, "new disk", chance.choice(plan.brokers), back))
+        plan.faults.sort(key=lambda fault: fault.at)
 
 
 def _faults(plan: Plan, chance: Random) -> list[Fault]:

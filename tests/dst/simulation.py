@@ -33,7 +33,7 @@ ANSWERS: Final = 20 * SECOND
 DRAIN: Final = 120 * SECOND
 """How long after the last send everything has to have come."""
 READ: Final = 60 * SECOND
-MOST_SHOWN: Final = 20
+LOOK: Final = SECOND // 2
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Simulation:
         self._root = root
         self.history = History()
         self._late: list[str] = []
+        self._next_look = 0
         self._bad_disks = {f.target for f in plan.faults if f.kind in ("disk error", "full disk")}
         shutil.rmtree(root, ignore_errors=True)
         self.cluster = Cluster(plan, scheduler, root, self.report)
@@ -115,6 +116,9 @@ class Simulation:
         """Let time pass until `done`, at most `limit`; then it is `late`."""
         if self._scheduler.run(self._scheduler.now + limit, done):
             return True
+        self._next_look = 0
+        if done():
+            return True
         self._late.append(f"L {late} within {limit // SECOND} s")
         return False
 
@@ -156,10 +160,12 @@ class Simulation:
 
     @property
     def _may_lose(self) -> bool:
-        """Whether power was cut while messages were acknowledged before they were on the disk, or
-        groups may have read at the lost master what the slave did not have."""
-        cut = bool(self.history.power_cuts) and not self._plan.synchronous
-        return cut or bool(self.history.losses)
+        """Whether power was cut while messages were acknowledged before they were on the disk,
+        groups may have read at the lost master what the slave did not have, or a full disk made a
+        broker remove its oldest messages."""
+        history = self.history
+        cut = bool(history.power_cuts) and not self._plan.synchronous
+        return cut or bool(history.losses or history.full_disks)
 
     def _open_sends(self) -> list[str]:
         """Those that a living producer waits for."""
@@ -171,33 +177,43 @@ class Simulation:
                 found.append(send.name)
         return found
 
+    def _looks(self) -> bool:
+        """Whether it is time to look through the history: after each event, it would take longer
+        than everything else."""
+        if self._scheduler.now < self._next_look:
+            return False
+        self._next_look = self._scheduler.now + LOOK
+        return True
+
     def _all_answered(self) -> bool:
-        return not self._open_sends()
+        return self._looks() and not self._open_sends()
 
     def _all_came(self) -> bool:
         """Whether each group has got everything that was acknowledged, as far as one can tell."""
-        if self._scheduler.now < self._next_look:
+        if not self._looks():
             return False
-        self._next_look = self._scheduler.now + SECOND // 2
-        wanted: dict[str, set[str]] = {}
+        wanted: dict[str, dict[str, int]] = {}
         for send in self.history.sends.values():
             lost = send.transactional and send.fate != "commit"
             if checkers.promised(self._plan, send) and not lost and send.topic != "scratch":
-                wanted.setdefault(send.topic, set()).add(send.name)
+                wanted.setdefault(send.topic, {})[send.name] = send.began
         groups = {c.group: c.flow for c in self._plan.clients if c.group}
         handled = self.history.handled
-        return all(wanted.get(topic, set()) <= handled[group] for group, topic in groups.items())
+        for group, topic in groups.items():
+            left_out = self.history.skipped(group)
+            found = wanted.get(topic, {})
+            if any(found[name] > left_out for name in found.keys() - handled[group]):
+                return False
+        return True
 
     def _none_comes_again(self) -> bool:
         """Whether what came to a group was handled in the end: what failed comes later again."""
         handled = self.history.handled
-        return all(
+        return self._looks() and all(
             delivery.name in handled[delivery.group]
             for delivery in self.history.deliveries
-            if delivery.place.topic != "scratch"
+            if delivery.place.topic != "scratch" and not self.history.skipped(delivery.group)
         )
-
-    _next_look = 0
 
     def _blocked(self) -> list[str]:
         return [
