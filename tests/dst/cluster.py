@@ -97,11 +97,8 @@ class Cluster:
         return ROOT if self.plan.is_signed else None
 
     def may_lose(self, name: str) -> bool:
-        """Whether a member of a controller group is a slave, and others have all that it has."""
-        if self._stub is None or len(self._stub.decides.members) < 2:
-            return False
-        master = self._stub.addresses.get(self._stub.decides.master)
-        return master is not None and self.machine_at(master) != name
+        """Whether others have all that a member of a controller group has."""
+        return self._stub is not None and len(self._stub.decides.members) >= 2
 
     def admin(self) -> Admin:
         """An administrator's client, of the process that asks."""

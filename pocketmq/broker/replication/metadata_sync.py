@@ -57,6 +57,12 @@ log = logging.getLogger(__name__)
 
 W = TypeVar("W", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
 
+
+class NotTheMaster(Exception):
+    """What answers at the master's address is not this broker's master: its tables are not copied,
+    as they would delete what is only here."""
+
+
 TICK_SECONDS: Final = 3.0
 FULL_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 3.0
@@ -190,8 +196,8 @@ class MetadataSync:
                     await self._ask_log_end()
                 if self._all_due or loop.time() >= next_full:
                     self._all_due = False
-                    await self.copy_all()
-                    next_full = loop.time() + self._full
+                    copied = await self.copy_all()
+                    next_full = loop.time() + (self._full if copied else self._tick)
                 self._use_progress()
                 if self._config.timer_wheel_enable:
                     await self._copied("timers", self._copy_timers)
@@ -214,20 +220,23 @@ class MetadataSync:
                 async with asyncio.timeout_at(wake_at):
                     await self._wake.wait()
 
-    async def copy_all(self) -> None:
-        """Copy every table once."""
-        await self._copied("topics", self._copy_topics)
-        await self._copied("consumer offsets", self._copy_offsets)
-        await self._copied("delay levels' progress", self._copy_delay_offsets)
-        await self._copied("consumer groups", self._copy_groups)
-        await self._copied("modes of message requests", self._copy_modes)
+    async def copy_all(self) -> bool:
+        """Copy every table once; return whether all could be copied."""
+        copied = [
+            await self._copied("topics", self._copy_topics),
+            await self._copied("consumer offsets", self._copy_offsets),
+            await self._copied("delay levels' progress", self._copy_delay_offsets),
+            await self._copied("consumer groups", self._copy_groups),
+            await self._copied("modes of message requests", self._copy_modes),
+        ]
         self.rounds += 1
+        return all(copied)
 
     async def _copied(self, what: str, copy: Callable[[], Awaitable[None]]) -> bool:
         try:
             await copy()
             return True
-        except (RemotingError, BodyError, OSError, msgspec.MsgspecError) as error:
+        except (RemotingError, BodyError, OSError, msgspec.MsgspecError, NotTheMaster) as error:
             self._log.warning(
                 "slave cannot copy the master's %s from %s: %s", what, self.master, error
             )
@@ -278,14 +287,33 @@ class MetadataSync:
         return answer
 
     async def _ask_log_end(self) -> None:
+        with contextlib.suppress(RemotingError, NotTheMaster):
+            await self._check_master()
+
+    async def _check_master(self) -> None:
+        """To be called after an answer, and before it is used. Raises NotTheMaster if it is not
+        known to be that of the master whose log is copied.
+
+        A master that lost its disk comes back at its address with an empty log and empty tables,
+        and may be no master any more.
+        """
+        end = self._store.commit_log.end
         try:
-            body = await self._ask(RequestCode.GET_BROKER_HA_STATUS)
-            self.log_end = HARuntimeInfo.decode(body).master_commit_log_max_offset
+            status = HARuntimeInfo.decode(await self._ask(RequestCode.GET_BROKER_HA_STATUS))
         except (RemotingError, BodyError) as error:
-            if isinstance(error, BodyError) or (
-                error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            if not isinstance(error, BodyError) and (
+                error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             ):
-                self.log_end = 0
+                raise
+            self.log_end = 0
+            return
+        if not status.master:
+            raise NotTheMaster("it is a slave")
+        self.log_end = status.master_commit_log_max_offset
+        if self.log_end < end:
+            raise NotTheMaster(
+                f"its log ends at {self.log_end}, and this broker has the log up to {end}"
+            )
 
     async def _copy_topics(self) -> None:
         # Messages copied until now are older than the master's answer. So if their topic is missing
@@ -301,13 +329,13 @@ class MetadataSync:
                 TopicConfigSerializeWrapper,
                 lambda body: (body.topic_config_table,),
             )
+            await self._check_master()
         except BaseException:
             self._begun = begun | self._begun
             raise
         topics = self._tables.topics
-        deleted = topics.follow_deletions(
-            body.topic_config_table, body.pocketmq_deleted_topics or {}
-        )
+        noted = body.pocketmq_deleted_topics
+        deleted = topics.follow_deletions(body.topic_config_table, noted or {})
         if deleted:
             # For a topic that was created again: its queues that have only older messages.
             for name in deleted:
@@ -317,13 +345,16 @@ class MetadataSync:
                 await asyncio.sleep(0)
         _, gone = topics.follow(body.topic_config_table, body.data_version)
         for name in gone:
-            if await self._is_deleted(name):
+            if noted is not None and name in noted:
+                self._delete_topic(name, noted[name])
+            elif await self._is_deleted(name, notes=noted is not None):
                 self._delete_topic(name, entered)
         if deleted or gone:
             self._store.cleanup.wake()
 
-    async def _is_deleted(self, topic: str) -> bool:
-        """Tell whether the master has no messages of a topic that is missing in its table.
+    async def _is_deleted(self, topic: str, *, notes: bool) -> bool:
+        """Tell whether the master has no messages of a topic that is missing in its table. If it
+        `notes` deleted topics, but not this one, it has none only if there are none here.
 
         An official broker that becomes master within seconds after a topic was created may have its
         messages, but does not have the topic until a message is sent to it.
@@ -334,6 +365,8 @@ class MetadataSync:
             queue = queues.get(queue_id)
             if queue is None or queue.min_offset == queue.max_offset:
                 continue
+            if notes:
+                return False
             answer = await self._pool.request(
                 self.master,
                 RequestCode.GET_MAX_OFFSET,
@@ -395,6 +428,7 @@ class MetadataSync:
         self._use_progress()
         if what not in self._ahead:
             answer = await self._answer(code)
+            await self._check_master()
             log_end = int(answer.ext_fields.get(LOG_END, "0"))
             self._ahead[what] = log_end, read(answer.body)
             self._use_progress()
@@ -419,6 +453,7 @@ class MetadataSync:
             SubscriptionGroupWrapper,
             lambda body: (body.subscription_group_table, body.forbidden_table),
         )
+        await self._check_master()
         forbidden = msgspec.convert(body.forbidden_table, dict[str, dict[str, int]], strict=False)
         self._tables.groups.follow(body.subscription_group_table, forbidden, body.data_version)
 
@@ -426,4 +461,5 @@ class MetadataSync:
         body = MessageRequestModeSerializeWrapper.decode(
             await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         )
+        await self._check_master()
         self._modes.follow(body.message_request_mode_map)

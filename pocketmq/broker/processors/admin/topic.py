@@ -283,7 +283,7 @@ class TopicProcessor:
             table = pages.page(table, header.topic_seq or 0, most, version, header.data_version)
         body = TopicConfigSerializeWrapper(
             data_version=version,
-            pocketmq_deleted_topics=self._topics.deleted or None,
+            pocketmq_deleted_topics=self._topics.deleted,
             topic_config_table=table,
         )
         # Standard JSON, encoded in C: the keys are not integers, and there may be thousands of
