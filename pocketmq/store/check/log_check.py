@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -24,6 +23,7 @@ from pocketmq.store.check.record_scan import (
     scan_file,
 )
 from pocketmq.store.config import MAX_FILE_SIZE
+from pocketmq.store.log.mapped_file_queue import FILE_NAME
 from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
@@ -33,7 +33,6 @@ from pocketmq.store.log.record_blocks import (
     tags_codes,
 )
 
-_NAME: Final = re.compile(r"[0-9]{20}")
 # One takes half a second to start, in which this one scans a gigabyte.
 _BYTES_PER_PROCESS: Final = 2 * 1024 * 1024 * 1024
 _EVEN: Final = 1024  # sizes that people choose are multiples of it
@@ -117,7 +116,7 @@ def _numbered(directory: Path) -> list[tuple[Path, int]]:
     found = []
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in sorted(directory.iterdir()):
-            if _NAME.fullmatch(path.name):
+            if FILE_NAME.fullmatch(path.name):
                 with suppress(FileNotFoundError):  # it expired a moment ago
                     status = path.stat()
                     if S_ISREG(status.st_mode):

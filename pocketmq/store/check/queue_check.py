@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,10 +23,10 @@ from pocketmq.store.check.log_check import common_size
 from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.file_copies import data_extents
+from pocketmq.store.log.mapped_file_queue import FILE_NAME
 from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 
-_NAME: Final = re.compile(r"[0-9]{20}")
 _KEPT: Final = 256  # files whose entries stay in memory
 _LEAST_CODE: Final = -(1 << 31)  # lower values are addresses in an extended queue
 _NOTHING: Final = np.zeros(0, ENTRY_DTYPE)
@@ -132,7 +131,7 @@ class QueueFiles:
 
     def _list(self) -> list[int]:
         paths = sorted(
-            p for p in self.directory.iterdir() if _NAME.fullmatch(p.name) and p.is_file()
+            p for p in self.directory.iterdir() if FILE_NAME.fullmatch(p.name) and p.is_file()
         )
         while paths and not paths[-1].stat().st_size:
             paths.pop()

@@ -20,7 +20,9 @@ from pocketmq.store.log.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
 
-_NAME: Final = re.compile(r"[0-9]{20}")
+FILE_NAME: Final = re.compile(r"[0-9]{20}")
+"""The name of a file of such a run."""
+
 _entry_name: Final = attrgetter("name")
 
 
@@ -87,7 +89,7 @@ class MappedFileQueue:
         sizes: list[int] = []
         for entry in entries:
             path = self.directory / entry.name
-            if _NAME.fullmatch(entry.name):
+            if FILE_NAME.fullmatch(entry.name):
                 if entry.is_dir():
                     raise NotAFile(path)
                 paths.append(path)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.log.mapped_file_queue import FILE_NAME
 from pocketmq.store.queue.queue_bounds import Bounds
-
-_NAME: Final = re.compile(r"[0-9]{20}")
 
 
 class RemovedQueue(NamedTuple):
@@ -108,7 +106,7 @@ class RemovedQueues:
         directory = self._directory / f"{topic}/{queue_id}"
         names = []
         with contextlib.suppress(FileNotFoundError):  # it never had a file
-            names = sorted(filter(_NAME.fullmatch, os.listdir(directory)))
+            names = sorted(filter(FILE_NAME.fullmatch, os.listdir(directory)))
         for name in names:
             self._files.remove(directory / name)
         if names:

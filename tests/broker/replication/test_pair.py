@@ -329,6 +329,29 @@ async def test_messages_of_a_topic_that_the_master_does_not_name_stay(pair: Pair
     assert "T" not in pair.slave.store.queues
 
 
+async def test_a_slave_that_becomes_the_master_has_nothing_left_of_deleted_topics(
+    pair: Pair,
+) -> None:
+    """Their queues go one by one; a new message must not come after those of the old topic."""
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    for queue_id in range(50):
+        assert put(pair.master.store, "T", queue_id).ok
+    await pair.copied()
+    metadata, queues = await metadata_of(pair.slave), pair.slave.store.queues
+    await metadata.copy_all()
+    pair.master.tables.topics.create_if_absent("T", 50)
+    pair.master.tables.topics.delete("T", pair.master.store.commit_log.end)
+    copying = asyncio.ensure_future(metadata.copy_all())
+    while len(queues["T"]) == 50:
+        await asyncio.sleep(0)
+    assert len(queues["T"]) > 1
+    metadata.use("")
+    assert "T" not in queues
+    await copying
+
+
 async def test_a_master_that_has_lost_its_disk_takes_nothing_from_its_slave(
     pair: Pair,
 ) -> None:
