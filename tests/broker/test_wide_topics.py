@@ -169,6 +169,29 @@ async def test_a_pop_that_reads_many_queues_in_vain(client: Client, broker: Brok
     assert set(broker.tables.offsets.offsets("G", "wide").values()) == {1}
 
 
+@pytest.mark.parametrize("code", [RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION])
+async def test_all_queues_are_looked_at_after_a_restart(
+    start_broker: StartBroker, connect: Connect, code: RequestCode
+) -> None:
+    """Queues are opened when they are needed for the first time."""
+    queues = 200
+    broker = await start_broker()
+    client = await connect(broker)
+    await create(client, "wide", queues)
+    sent = [client.send("wide", queue_id=queue_id) for queue_id in range(queues)]
+    assert {answer.code for answer in await asyncio.gather(*sent)} == {0}
+    for queue_id in range(queues - 1):
+        broker.tables.offsets.commit("G", "wide", queue_id, 1)
+    await broker.stop()
+    broker = await start_broker()
+    client = await connect(broker)
+    await client.heartbeat("c", subscription("wide"))
+    fields = {"topic": "wide", "consumerGroup": "G", "queueId": "-1", **POP}
+    answer = await overtaken(client, code, fields)
+    assert answer.code == 0
+    assert answer.ext_fields.get("hasMsg", "true") == "true"
+
+
 async def test_a_list_of_groups(client: Client, broker: Broker) -> None:
     names = [f"G{number}" for number in range(14_000)]
     body = fastjson.encode({"groupConfigList": [{"groupName": name} for name in names]})

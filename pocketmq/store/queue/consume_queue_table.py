@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
+from itertools import islice
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
@@ -261,6 +262,12 @@ class ConsumeQueueTable:
                 f"offset {known.physical}) when the store was closed",
             )  # fmt: skip
         return True
+
+    def open_some(self, topic: str, most: int) -> bool:
+        """Open at most `most` queues of a topic; return whether all are open. Raises as `find`."""
+        for queue_id in tuple(islice(self._ids_on_disk(topic), most)):
+            self.find(topic, queue_id)
+        return topic not in self._unopened
 
     def open_system(self) -> None:
         """Open the queues of the broker's own topics, without which it does not start. Raises as

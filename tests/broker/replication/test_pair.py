@@ -344,9 +344,11 @@ async def test_a_slave_that_becomes_the_master_has_nothing_left_of_deleted_topic
     pair.master.tables.topics.create_if_absent("T", 50)
     pair.master.tables.topics.delete("T", pair.master.store.commit_log.end)
     copying = asyncio.ensure_future(metadata.copy_all())
-    while len(queues["T"]) == 50:
+    for _ in range(10_000):
+        if len(queues["T"]) < 50:
+            break
         await asyncio.sleep(0)
-    assert len(queues["T"]) > 1
+    assert 1 < len(queues["T"]) < 50
     metadata.use("")
     assert "T" not in queues
     await copying

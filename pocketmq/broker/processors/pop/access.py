@@ -27,6 +27,9 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.request import RequestConnection
 
 MOST_MESSAGES: Final = 32
+OPENED_AT_ONCE: Final = 64
+"""Queues that a request opens in one turn of the event loop, if it looks at all those of a topic
+after a restart: up to ten milliseconds."""
 
 
 class QueueHeader(Protocol):

@@ -20,7 +20,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.pop.long_polling import EVERYTHING, Filter, Polling, PopLongPolling
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
-from pocketmq.broker.processors.pop.access import PopAccess
+from pocketmq.broker.processors.pop.access import OPENED_AT_ONCE, PopAccess
 from pocketmq.broker.processors.pop.filters import requested_filter
 from pocketmq.broker.tables.consumer_filter import NotCompiled
 from pocketmq.broker.waiting.compile_queue import CompileQueue
@@ -100,6 +100,10 @@ class NotificationProcessor:
         header = request.header
         topic = self._access.readable(header, request.connection)
         filter = self._filter(header)
+        if header.queue_id < 0 and not self._store.open_some(header.topic, OPENED_AT_ONCE):
+            if not last and self.polling.run_again(request):
+                return None
+            return Response(header=NotificationResponseHeader())
         if self._has_message(header, topic, filter):
             return Response(header=NotificationResponseHeader(has_msg=True))
         polling = Polling.TIMEOUT

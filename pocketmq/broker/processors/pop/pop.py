@@ -26,7 +26,7 @@ from pocketmq.broker.pop.long_polling import Filter, Polling, PopLongPolling
 from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
-from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
+from pocketmq.broker.processors.pop.access import MOST_MESSAGES, OPENED_AT_ONCE, PopAccess
 from pocketmq.broker.processors.pop.filters import requested_filter
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.consumer_filter import NotCompiled
@@ -204,7 +204,7 @@ class PopProcessor:
         if not header.order:
             pop.revive_queue_id = self._deliveries.next_revive_queue()
         sources = self._sources(header, topic)
-        if not all(self._start(header, source) for source in sources):
+        if not all(self._is_open(source) and self._start(header, source) for source in sources):
             if not last and self.polling.run_again(request):
                 return None
             return self._nothing(header, pop.now, Polling.TIMEOUT)
@@ -297,6 +297,10 @@ class PopProcessor:
             return range(count)[::-1] if self._config.priority_order_asc else range(count)
         start = first % count if count else 0
         return (*range(start, count), *range(start))
+
+    def _is_open(self, source: _Source) -> bool:
+        """Return whether the queues are open, and open some if they are not."""
+        return len(source.queues) == 1 or self._store.open_some(source.topic, OPENED_AT_ONCE)
 
     def _start(self, header: PopMessageRequestHeader, source: _Source) -> bool:
         """If a group is new in many queues, let it start in some of them; return whether the others
