@@ -308,9 +308,10 @@ class Guard:
     def _authorize_request(self, request: Request[Any], caller: SignedCaller) -> None:
         if caller.is_super:
             return
-        needs = needs_of(request, self._cluster)
-        if needs is None:
+        parts = needs_of(request, self._cluster)
+        if parts is None:
             raise AuthError(f"request {_name_of(request.code)} needs a super user", "permission")
+        needs = list(parts)
         decisions = None
         if len(needs) > _FEW and caller.user is not None:
             decisions = self._decisions_of(caller.user, caller.source_ip)
