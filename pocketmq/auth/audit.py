@@ -91,8 +91,13 @@ def _what(request: Request[Any]) -> str:
         for name, value in fields.items()
         if value not in (None, "") and name not in _SECRET
     ]
+    length = sum(map(len, words))
     try:
-        words += _IN_BODY.get(request.code, _named)(request)
+        for word in _IN_BODY.get(request.code, _named)(request):
+            if length > _MOST_CHARACTERS:
+                break  # there may be 15,000 groups
+            words.append(word)
+            length += len(word)
     except (RemotingError, msgspec.DecodeError, UnicodeDecodeError):
         words.append("(a body that cannot be read)")
     text = " ".join(words)

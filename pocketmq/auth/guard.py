@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.permissions import Need, needs_of, on_group, on_topic
-from pocketmq.auth.policies import Action, Decision, Kind
+from pocketmq.auth.policies import Acl, Action, Decision, Decisions, Kind
 from pocketmq.auth.signature import ACCESS_KEY, is_signature, key_of, signed_by
 from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
@@ -29,11 +29,15 @@ MAX_DECISIONS: Final = 10_000
 """Remembered decisions; each change of a user or access list drops them."""
 MAX_REMEMBERED: Final = 1 << 20
 """Characters of their names."""
+_FEW: Final = 64
+"""Needs of one request. Decisions on those of a request with more are not remembered: they would
+drop all the others."""
 MAX_SIGNERS: Final = 1_000
 """Users whose keys are remembered, of 1 KB each; likewise."""
 MAX_RESOURCE_NAME: Final = MAX_STORED_TOPIC
 """Characters: no topic, group or cluster has a longer name."""
 
+_NO_ACL: Final = Acl()
 _CODES: Final = {code.value: code.name for code in RequestCode}
 
 
@@ -201,8 +205,9 @@ class Guard:
             return False
         return True
 
-    def require(self, caller: SignedCaller, need: Need) -> None:
-        """Raise AuthError unless the need is met."""
+    def require(self, caller: SignedCaller, need: Need, decisions: Decisions | None = None) -> None:
+        """Raise AuthError unless the need is met, by these `decisions` of the user's access list or
+        by those that are remembered."""
         user = caller.user
         if user is None:
             raise AuthError("username cannot be null.", "nobody")
@@ -215,15 +220,10 @@ class Guard:
                 "allowed",
                 "permission",
             )
-        key = (user.username, caller.source_ip, need)
-        try:
-            decision = self._decisions[key]
-        except KeyError:
-            decision = self._decide(user, caller.source_ip, need)
-            self._remembered += length
-            if len(self._decisions) >= MAX_DECISIONS or self._remembered > MAX_REMEMBERED:
-                self._forget_decisions()
-            self._decisions[key] = decision
+        if decisions is not None:
+            decision = _decide(decisions, need)
+        else:
+            decision = self._remembered_decision(user, caller.source_ip, need)
         if decision is not Decision.ALLOW:
             why = "no matched policies" if decision is None else "the decision is deny"
             raise AuthError(
@@ -231,6 +231,21 @@ class Guard:
                 f"{caller.source_ip}, {why}.",
                 "permission",
             )
+
+    def _remembered_decision(self, user: User, source_ip: str, need: Need) -> Decision | None:
+        key = (user.username, source_ip, need)
+        try:
+            decision = self._decisions[key]
+        except KeyError:
+            decision = _decide(self._decisions_of(user, source_ip), need)
+            self._remembered += len(need.name)
+            if len(self._decisions) >= MAX_DECISIONS or self._remembered > MAX_REMEMBERED:
+                self._forget_decisions()
+            self._decisions[key] = decision
+        return decision
+
+    def _decisions_of(self, user: User, source_ip: str) -> Decisions:
+        return self._acls.get(user.username, _NO_ACL).at(source_ip)
 
     def allows(self, caller: SignedCaller, *needs: Need) -> bool:
         """Tell whether all needs are met at this moment, which may be long after the caller's
@@ -293,23 +308,25 @@ class Guard:
     def _authorize_request(self, request: Request[Any], caller: SignedCaller) -> None:
         if caller.is_super:
             return
-        needs = needs_of(request, self._cluster)
-        if needs is None:
+        parts = needs_of(request, self._cluster)
+        if parts is None:
             raise AuthError(f"request {_name_of(request.code)} needs a super user", "permission")
+        needs = list(parts)
+        decisions = None
+        if len(needs) > _FEW and caller.user is not None:
+            decisions = self._decisions_of(caller.user, caller.source_ip)
         for need in needs:
-            self.require(caller, need)
+            self.require(caller, need, decisions)
 
-    def _decide(self, user: User, source_ip: str, need: Need) -> Decision | None:
-        acl = self._acls.get(user.username)
-        if acl is None:
-            return None
-        found: Decision | None = None
-        for action in need.actions:
-            decision = acl.decide(need.kind, need.name, action, source_ip)
-            if decision is Decision.ALLOW:
-                return decision
-            found = found or decision
-        return found
+
+def _decide(decisions: Decisions, need: Need) -> Decision | None:
+    found: Decision | None = None
+    for action in need.actions:
+        decision = decisions.decide(need.kind, need.name, action)
+        if decision is Decision.ALLOW:
+            return decision
+        found = found or decision
+    return found
 
 
 def _parent_of(request: Request[Any]) -> Request[Any] | None:

@@ -393,12 +393,12 @@ ADMIN: Final = frozenset(
 }
 
 
-def needs_of(request: Request[Any], cluster: str) -> list[Need] | None:
+def needs_of(request: Request[Any], cluster: str) -> Iterator[Need] | None:
     """Return what a request needs; None if there is no rule, so that it needs a super user.
 
-    Raises RemotingError for a body that cannot be read.
+    The iterator raises RemotingError for a body that cannot be read.
     """
     parts = RULES.get(request.code)
     if parts is None:
         return None
-    return [need for part in parts for need in part(request, cluster)]
+    return (need for part in parts for need in part(request, cluster))

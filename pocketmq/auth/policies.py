@@ -12,9 +12,9 @@ Reference: auth Resource, PolicyEntry, AclAuthorizationHandler.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -37,6 +37,9 @@ class Kind(StrEnum):
     TOPIC = "Topic"
     GROUP = "Group"
 
+    # That of Enum is in Python, and takes longer than the rest of a decision.
+    __hash__ = str.__hash__
+
 
 class Action(StrEnum):
     """An action on a resource; ALL stands for every other one."""
@@ -49,6 +52,8 @@ class Action(StrEnum):
     DELETE = "Delete"
     GET = "Get"
     LIST = "List"
+
+    __hash__ = str.__hash__
 
 
 class Decision(StrEnum):
@@ -108,25 +113,6 @@ class Resource(msgspec.Struct, frozen=True):
         star = "" if self.pattern is Pattern.LITERAL else "*"
         return f"{self.kind.value}:{self.name}{star}"
 
-    def matches(self, kind: Kind, name: str) -> bool:
-        """Whether it stands for this single resource."""
-        if self.kind is Kind.ANY:
-            return True
-        if self.kind is not kind:
-            return False
-        if self.pattern is Pattern.LITERAL:
-            return self.name == name
-        return self.pattern is Pattern.ANY or name.startswith(self.name)
-
-    @property
-    def specificity(self) -> tuple[int, int]:
-        """Larger is more specific, among resources that match the same name."""
-        if self.kind is Kind.ANY:
-            return 0, 0
-        if self.pattern is Pattern.ANY:
-            return 1, 0
-        return (3, 0) if self.pattern is Pattern.LITERAL else (2, len(self.name))
-
 
 class Entry(msgspec.Struct, frozen=True):
     """One line of a policy; without source addresses it applies to all of them."""
@@ -145,16 +131,14 @@ class Entry(msgspec.Struct, frozen=True):
             if len(text) > MAX_SOURCE_IP or _network(text) is None:
                 raise AuthError(f"the source ip {text[:80]!r} is neither an address nor a CIDR")
 
-    def matches(self, kind: Kind, name: str, action: Action, source_ip: str) -> bool:
-        """Whether it applies to this action, by a client at this address."""
-        return (
-            (action in self.actions or Action.ALL in self.actions)
-            and self.resource.matches(kind, name)
-            and (not self.source_ips or _within(source_ip, self.source_ips))
+    def applies(self, action: Action, source_ip: str) -> bool:
+        """Whether it applies to this action on its resource, by a client at this address."""
+        return (action in self.actions or Action.ALL in self.actions) and (
+            not self.source_ips or _within(source_ip, self.source_ips)
         )
 
 
-class Acl(msgspec.Struct, frozen=True):
+class Acl(msgspec.Struct, frozen=True, dict=True):
     """The access list of one user."""
 
     custom: tuple[Entry, ...] = ()
@@ -183,18 +167,75 @@ class Acl(msgspec.Struct, frozen=True):
         kept = tuple(entry for entry in self.of(policy) if entry.resource != resource)
         return self.replaced(policy, kept)
 
-    def decide(self, kind: Kind, name: str, action: Action, source_ip: str) -> Decision | None:
-        """Return the list's decision; None if no entry matches."""
-        for entries in (self.custom, self.default):
-            matching = [e for e in entries if e.matches(kind, name, action, source_ip)]
-            if matching:
-                return _most_specific(matching)
+    def at(self, source_ip: str) -> Decisions:
+        """Return the list's decisions on what a client at this address wants to do."""
+        return Decisions(self._policies, source_ip)
+
+    @cached_property
+    def _policies(self) -> tuple[_Policy, ...]:
+        return tuple(_Policy(entries) for entries in (self.custom, self.default) if entries)
+
+
+class Decisions:
+    """The decisions of an access list on many wanted actions, from one address."""
+
+    def __init__(self, policies: Iterable[_Policy], source_ip: str) -> None:
+        self._policies = policies
+        self._source_ip = source_ip
+        # Those of the entries of a resource, such as a prefix that many names have.
+        self._known: dict[tuple[int, Action], Decision | None] = {}
+
+    def decide(self, kind: Kind, name: str, action: Action) -> Decision | None:
+        """Return the decision on an action on a single resource; None if no entry matches."""
+        for policy in self._policies:
+            for entries in policy.matching(kind, name):
+                key = (id(entries), action)
+                try:
+                    decision = self._known[key]
+                except KeyError:
+                    decision = self._known[key] = self._of(entries, action)
+                if decision is not None:
+                    return decision
         return None
 
+    def _of(self, entries: Iterable[Entry], action: Action) -> Decision | None:
+        found = [each.decision for each in entries if each.applies(action, self._source_ip)]
+        if not found:
+            return None
+        return Decision.DENY if Decision.DENY in found else Decision.ALLOW
 
-def _most_specific(entries: Iterable[Entry]) -> Decision:
-    best = max(entries, key=lambda e: (e.resource.specificity, e.decision is Decision.DENY))
-    return best.decision
+
+class _Policy:
+    """The entries of a policy by their resources, of which 10,000 may be in it. A request may name
+    as many groups, so not every name is compared with every entry."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._literals: dict[tuple[Kind, str], list[Entry]] = {}
+        self._prefixes: dict[tuple[Kind, str], list[Entry]] = {}
+        self._every: dict[Kind, list[Entry]] = {}
+        lengths: dict[Kind, set[int]] = {}
+        for entry in entries:
+            kind, name = entry.resource.kind, entry.resource.name
+            if entry.resource.pattern is Pattern.LITERAL:
+                self._literals.setdefault((kind, name), []).append(entry)
+            elif entry.resource.pattern is Pattern.PREFIXED:
+                self._prefixes.setdefault((kind, name), []).append(entry)
+                lengths.setdefault(kind, set()).add(len(name))
+            else:
+                self._every.setdefault(kind, []).append(entry)
+        # Of the prefixes, the longest first.
+        self._lengths = {kind: sorted(each, reverse=True) for kind, each in lengths.items()}
+
+    def matching(self, kind: Kind, name: str) -> Iterator[list[Entry]]:
+        """Yield the entries of each resource that matches, those of the most specific first."""
+        if entries := self._literals.get((kind, name)):
+            yield entries
+        for length in self._lengths.get(kind, ()):
+            if length <= len(name) and (entries := self._prefixes.get((kind, name[:length]))):
+                yield entries
+        for every in (kind, Kind.ANY):
+            if entries := self._every.get(every):
+                yield entries
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

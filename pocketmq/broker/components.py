@@ -327,6 +327,7 @@ class Components:
                 tables.client_ids,
                 self._compiling,
                 self._monotonic,
+                self._long,
             ),
         )
 

@@ -65,7 +65,7 @@ def plain() -> Any:
 
 
 def decision(acl: Acl, kind: Kind, name: str, action: Action) -> Decision | None:
-    return acl.decide(kind, name, action, "127.0.0.1")
+    return acl.at("127.0.0.1").decide(kind, name, action)
 
 
 def test_accounts_become_users_and_their_permissions_entries() -> None:

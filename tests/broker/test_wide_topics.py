@@ -12,8 +12,10 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.message import fastjson
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import RemotingClosed
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.serving.long_requests import TURN
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
@@ -201,3 +203,87 @@ async def test_a_list_of_groups(client: Client, broker: Broker) -> None:
     )
     assert answer.code == 0
     assert all(map(broker.tables.groups.known, names))
+
+
+GROUPS = [f"G{number}" for number in range(1_000)]
+
+
+def heartbeat(consumers: list[str], producers: list[str], *topics: str) -> bytes:
+    data = [
+        ConsumerData(group_name=name, subscription_data_set=[*map(subscription, topics)])
+        for name in consumers
+    ]
+    return HeartbeatData(
+        client_id="c",
+        consumer_data_set=data,
+        producer_data_set=[ProducerData(group_name=name) for name in producers],
+    ).encode()
+
+
+async def test_a_heartbeat_with_many_groups(client: Client, broker: Broker, topic: str) -> None:
+    """Its groups are new: each gets a retry topic."""
+    code, body = RequestCode.HEART_BEAT, heartbeat(GROUPS, [], topic)
+    consumers = broker.tables.consumers
+    answer = await overtaken(
+        client, code, body=body, begun=lambda: consumers.get(GROUPS[-1]) is not None
+    )
+    assert answer.code == 0
+    assert set(GROUPS) <= set(consumers.names())
+    assert broker.tables.topics.get(f"%RETRY%{GROUPS[-1]}") is not None
+
+
+async def test_a_heartbeat_with_many_producer_groups(client: Client, broker: Broker) -> None:
+    names = [f"G{number}" for number in range(10_000)]
+    code, body = RequestCode.HEART_BEAT, heartbeat([], names)
+    producers = broker.tables.producers
+    answer = await overtaken(
+        client, code, body=body, begun=lambda: producers.clients(names[-1]) is not None
+    )
+    assert answer.code == 0
+    assert set(names) <= set(producers.all())
+
+
+async def test_what_follows_a_heartbeat_with_many_groups(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    """Unregistrations and heartbeats of the connection are executed after it, in their order."""
+    first, last = GROUPS[0], GROUPS[-1]
+    requests = [
+        (RequestCode.HEART_BEAT, None, heartbeat(GROUPS, GROUPS, topic)),
+        (RequestCode.UNREGISTER_CLIENT, {"producerGroup": last, "consumerGroup": last}, b""),
+        (RequestCode.UNREGISTER_CLIENT, {"producerGroup": first, "consumerGroup": first}, b""),
+        (RequestCode.HEART_BEAT, None, heartbeat([first], [first], topic)),
+    ]
+    sent = [
+        client.request(code, None, body, ext_fields={"clientID": "c"} | (fields or {}))
+        for code, fields, body in requests
+    ]
+    assert [answer.code for answer in await asyncio.gather(*sent)] == [0, 0, 0, 0]
+    consumers, producers = broker.tables.consumers, broker.tables.producers
+    assert set(consumers.names()) == set(producers.all()) == {*GROUPS} - {last}
+
+
+async def test_a_client_that_leaves_during_its_heartbeat(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    # Each step is a turn of the event loop.
+    ticks = itertools.count()
+    broker = await start_broker(options={"work_clock": lambda: next(ticks) * TURN})
+    client, other = await connect(broker), await connect(broker)
+    await create(other, "T", 1)
+    beating = asyncio.ensure_future(
+        client.request(RequestCode.HEART_BEAT, None, heartbeat(GROUPS, [], "T"))
+    )
+    while not broker.tables.consumers.names():
+        await other.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    assert not beating.done()
+    await client.close()
+    while broker.tables.consumers.names():
+        await other.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    # As many turns as the rest of the heartbeat would have taken.
+    for _ in GROUPS:
+        await other.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        assert not broker.tables.consumers.names()
+    with pytest.raises(RemotingClosed):
+        await beating
+    assert len(broker.tables.groups.table) < len(GROUPS)

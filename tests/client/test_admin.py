@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -257,6 +259,32 @@ async def test_configs_and_stats_of_topics(real: RealCluster) -> None:
             await admin.topic_stats("nope")
         assert "u" in await admin.topics(cluster=CLUSTER)
         assert await admin.topics(cluster="nope") == []
+
+
+class Noting(ThreadPoolExecutor):
+    """Notes what was called in its threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Future[Any]] = []
+
+    def submit(self, *args: Any, **options: Any) -> Future[Any]:
+        self.called.append(super().submit(*args, **options))
+        return self.called[-1]
+
+
+async def test_long_answers_are_read_in_a_thread(real: RealCluster) -> None:
+    """The event loop may be that of a server, whose dashboard asks for them every few seconds."""
+    asyncio.get_running_loop().set_default_executor(threads := Noting())
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("wide", queues=500)
+        await admin.create_group("first")
+        await admin.reset_offsets("first", "wide", "end")
+        await asyncio.gather(*(admin.create_group(f"g{number}") for number in range(300)))
+        for read in (admin.topic_stats("wide"), admin.consume_stats("first"), admin.groups()):
+            threads.called.clear()
+            found = await read
+            assert any(called.result() is found for called in threads.called)
 
 
 async def test_groups_are_made_changed_and_deleted(real: RealCluster) -> None:

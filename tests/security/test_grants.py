@@ -552,6 +552,20 @@ async def test_every_name_of_a_list_to_delete_needs_a_grant(
     assert (await nobody.request(code, None, body)).code == 0
 
 
+async def test_every_name_of_a_long_list_needs_a_grant(
+    root: Connection, nobody: Connection
+) -> None:
+    names = [f"a{number}" for number in range(500)]
+    body = json.dumps({"groupConfigList": [{"groupName": name} for name in names]}).encode()
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    await grant(root, "Group:a*", actions="Create")
+    assert (await nobody.request(code, None, body)).code == 0
+    await grant(root, f"Group:{names[-1]}", actions="Create", decision="Deny")
+    refused = await nobody.request(code, None, body)
+    assert refused.code == NO_PERMISSION
+    assert f"Group:{names[-1]}" in (refused.remark or "")
+
+
 async def test_the_lists_of_others_to_delete_do_not_wait(
     root: Connection, nobody: Connection
 ) -> None:

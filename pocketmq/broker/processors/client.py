@@ -5,9 +5,11 @@ Reference: broker ClientManageProcessor, ConsumerManageProcessor.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.client_ids import ClientIds
@@ -23,6 +25,7 @@ from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.waiting.compile_queue import CompileQueue
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import MAX_GROUP_LENGTH, RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
@@ -37,11 +40,17 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests, Steps, at_once, in_pieces
 from pocketmq.remoting.serving.request import Request, Response
+
+log = logging.getLogger(__name__)
 
 UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 MAX_CLIENT_ID: Final = 512  # characters; as in the proxy
 _MAX_LANGUAGE: Final = 32  # characters; it may come from a header of 256 KiB
+#: Groups that are registered in one turn; a consumer group that is new takes 0.1 ms.
+_USUAL_GROUPS: Final = 64
+_PRODUCERS_OF_STEP: Final = 128  # a third of a millisecond
 
 
 class ClientProcessor:
@@ -57,8 +66,13 @@ class ClientProcessor:
         client_ids: ClientIds,
         compiling: CompileQueue,
         clock: MonotonicClock,
+        long: LongRequests,
     ) -> None:
         self._config = config
+        self._long = long
+        self._log = LimitedLog(log)
+        # The heartbeats and unregistrations of a connection that are not done.
+        self._late: Counter[Any] = Counter()
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -94,7 +108,41 @@ class ClientProcessor:
 
     def _heartbeat(
         self, request: Request[Header], data: HeartbeatData | None = None, *, new: NewExpressions
-    ) -> Response:
+    ) -> Response | None:
+        if data is None:
+            data = HeartbeatData.of(request)
+        groups = len(data.consumer_data_set) + len(data.producer_data_set)
+        if groups <= _USUAL_GROUPS and request.connection not in self._late:
+            return at_once(self._register(request, data, new))
+        # It is decoded again when it is its turn: until then, only its bytes are counted.
+        self._later(request, self._register(request, None, new))
+        return None
+
+    def _later(self, request: Request[Any], steps: Steps[Response]) -> None:
+        """Execute this after what the connection sent before it, and reply."""
+        # Not returned: the dispatcher begins what is returned after other requests of the
+        # connection, or refuses it.
+        self._late[request.connection] += 1
+        request.connection.spawn(request, self._executed(request, steps))
+
+    async def _executed(self, request: Request[Any], steps: Steps[Response]) -> Response:
+        try:
+            # Ends early if the connection is closed: its groups have been removed, and none may
+            # follow.
+            return await self._long.run(request, steps)
+        except RemotingError as error:
+            return Response(error.code, error.remark)
+        except Exception as error:
+            self._log.exception("a request %d that took long failed", request.code)
+            return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        finally:
+            self._late[request.connection] -= 1
+            if not self._late[request.connection]:
+                del self._late[request.connection]
+
+    def _register(
+        self, request: Request[Header], data: HeartbeatData | None, new: NewExpressions
+    ) -> Steps[Response]:
         if data is None:
             data = HeartbeatData.of(request)
         data.need("clientID", data.client_id)
@@ -123,8 +171,11 @@ class ClientProcessor:
             changed |= self._heartbeat_consumer(
                 consumer, client, fingerprint, data.without_sub, new
             )
-        for producer in data.producer_data_set:
-            self._producers.register(producer.group_name, client)
+            yield
+        for producers in in_pieces(data.producer_data_set, _PRODUCERS_OF_STEP):
+            for producer in producers:
+                self._producers.register(producer.group_name, client)
+            yield
         # Without a fingerprint (heartbeat v1), the client must always send everything.
         return Response(
             header=HeartbeatResponseHeader(
@@ -165,11 +216,18 @@ class ClientProcessor:
             new=new,
         )
 
-    def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response:
+    def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response | None:
         """Remove a client from a producer group, a consumer group, or both."""
+        if request.connection not in self._late:
+            return at_once(self._unregister(request))
+        self._later(request, self._unregister(request))
+        return None
+
+    def _unregister(self, request: Request[UnregisterClientRequestHeader]) -> Steps[Response]:
         header = request.header
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, request.connection)
+        yield
         if header.consumer_group is not None:
             group = self._groups.table.get(header.consumer_group)
             self._consumers.unregister(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pocketmq.client.admin.servers import Servers, read_answer
+from pocketmq.client.admin.servers import Servers, read_answers
 from pocketmq.client.errors import RemoteSystemError, SubscriptionGroupNotExist
 from pocketmq.client.parameters import flag, instance, text, texts
 from pocketmq.client.validation import consumer_group
@@ -45,11 +45,7 @@ class GroupAdmin(Servers):
         answers = await self._each(
             await self._masters(cluster), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         )
-        found: dict[str, SubscriptionGroupConfig] = {}
-        for answer in answers.values():
-            wrapper = SubscriptionGroupWrapper.decode(answer.body)
-            found = wrapper.subscription_group_table | found
-        return dict(sorted(found.items()))
+        return await read_answers(_configs, answers.values())
 
     async def create_group(
         self,
@@ -195,13 +191,17 @@ class GroupAdmin(Servers):
             topic=None if topic is None else self._topic(topic),
         )
         masters = await (self._masters() if topic is None else self._masters_of(topic))
-        stats = ConsumeStats()
-        for answer in (await self._each(masters, RequestCode.GET_CONSUME_STATS, header)).values():
-            part = await read_answer(ConsumeStats, answer.body)
-            stats.consume_tps += part.consume_tps
-            for queue, progress in part.offset_table.items():
-                stats.offset_table[self._namespace.unwrap_queue(queue)] = progress
-        return stats
+        answers = await self._each(masters, RequestCode.GET_CONSUME_STATS, header)
+
+        def read(bodies: Iterable[bytes | memoryview]) -> ConsumeStats:
+            stats = ConsumeStats()
+            for part in map(ConsumeStats.decode, bodies):
+                stats.consume_tps += part.consume_tps
+                for queue, progress in part.offset_table.items():
+                    stats.offset_table[self._namespace.unwrap_queue(queue)] = progress
+            return stats
+
+        return await read_answers(read, answers.values())
 
     async def lag(self, group: str, topic: str | None = None) -> int:
         """Return how many stored messages a group has not consumed yet, in one topic or in all.
@@ -222,3 +222,10 @@ def _by_client(connections: list[Connection]) -> list[Connection]:
     """Return each client once, sorted by id: a client may be connected to several brokers."""
     found = {connection.client_id: connection for connection in connections}
     return [found[client_id] for client_id in sorted(found)]
+
+
+def _configs(bodies: Iterable[bytes | memoryview]) -> dict[str, SubscriptionGroupConfig]:
+    found: dict[str, SubscriptionGroupConfig] = {}
+    for wrapper in map(SubscriptionGroupWrapper.decode, bodies):
+        found = wrapper.subscription_group_table | found
+    return dict(sorted(found.items()))

@@ -7,7 +7,7 @@ that change name servers go to each of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Self, TypeVar
 
 from pocketmq.client.backoff import retry
@@ -26,7 +26,6 @@ from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import message_queue, text, text_or_none
 from pocketmq.client.routes.route import MASTER_ID, TopicRoute
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.bodies.base import Body
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
 from pocketmq.remoting.bodies.route import TopicRouteData
@@ -35,18 +34,21 @@ from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
-B = TypeVar("B", bound=Body)
+T = TypeVar("T")
 
 _DELETIONS_PER_SECOND: Final = 10  # batchDeleteTopicMaxRate, batchDeleteSubscriptionGroupMaxRate
 _LONG: Final = 64 << 10  # bytes of an answer about some 500 queues, which take 20 ms to read
 
 
-async def read_answer(kind: type[B], body: bytes | memoryview) -> B:
-    """Read the body of an answer, a long one in a thread: the event loop may be that of a server
-    with a dashboard. Raises BodyError."""
-    if len(body) < _LONG:
-        return kind.decode(body)
-    return await asyncio.to_thread(kind.decode, body)
+async def read_answers(
+    read: Callable[[list[bytes | memoryview]], T], answers: Iterable[Command]
+) -> T:
+    """Call `read` with the bodies of answers, in a thread if they are long: the event loop may be
+    that of a server with a dashboard. Raises BodyError, if `read` does."""
+    bodies: list[bytes | memoryview] = [answer.body for answer in answers]
+    if sum(map(len, bodies)) < _LONG:
+        return read(bodies)
+    return await asyncio.to_thread(read, bodies)
 
 
 class Servers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pocketmq.client.admin.servers import Servers, read_answer
+from pocketmq.client.admin.servers import Servers, read_answers
 from pocketmq.client.errors import InvalidParameter, TopicNotExist
 from pocketmq.client.parameters import MOST_INT, flag, text, texts, texts_by_name, whole
 from pocketmq.client.validation import check_topic_name
@@ -43,7 +43,7 @@ class TopicAdmin(Servers):
         else:
             header = GetTopicsByClusterRequestHeader(cluster=text("cluster", cluster))
             answer = await self._ask(RequestCode.GET_TOPICS_BY_CLUSTER, header)
-        return sorted(TopicList.decode(answer.body).topic_list)
+        return await read_answers(_names, [answer])
 
     async def create_topic(
         self,
@@ -199,13 +199,16 @@ class TopicAdmin(Servers):
             RequestCode.GET_TOPIC_STATS_INFO,
             GetTopicStatsInfoRequestHeader(topic=self._namespace.wrap(topic)),
         )
-        stats = TopicStatsTable()
-        for answer in answers.values():
-            part = await read_answer(TopicStatsTable, answer.body)
-            stats.topic_put_tps += part.topic_put_tps
-            for queue, bounds in part.offset_table.items():
-                stats.offset_table[self._namespace.unwrap_queue(queue)] = bounds
-        return stats
+
+        def read(bodies: Iterable[bytes | memoryview]) -> TopicStatsTable:
+            stats = TopicStatsTable()
+            for part in map(TopicStatsTable.decode, bodies):
+                stats.topic_put_tps += part.topic_put_tps
+                for queue, bounds in part.offset_table.items():
+                    stats.offset_table[self._namespace.unwrap_queue(queue)] = bounds
+            return stats
+
+        return await read_answers(read, answers.values())
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """Return the consumer groups that have an offset in a topic, sorted; pocketmq brokers also
@@ -222,3 +225,7 @@ class TopicAdmin(Servers):
         }
         # The official broker lists the topic itself instead of the connected groups.
         return sorted(groups - {topic})
+
+
+def _names(bodies: Iterable[bytes | memoryview]) -> list[str]:
+    return sorted(name for body in bodies for name in TopicList.decode(body).topic_list)
