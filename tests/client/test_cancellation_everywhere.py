@@ -253,6 +253,16 @@ async def remove_topic(admin: Admin, place: Place) -> None:
     await admin.delete_topic("passing")
 
 
+async def remove_topics(admin: Admin, place: Place) -> None:
+    await admin.create_topic("passing", queues=1)
+    await admin.delete_topics(["passing", "never-made"])
+
+
+async def remove_groups(admin: Admin, place: Place) -> None:
+    await admin.create_group("passing")
+    await admin.delete_groups(["passing", "never-made"], clean_offsets=True)
+
+
 async def remove_group(admin: Admin, place: Place) -> None:
     await admin.create_group("passing")
     await admin.delete_group("passing", clean_offsets=True)
@@ -310,6 +320,7 @@ add_calls(
         "topics": lambda a, p: a.topics(),
         "create_topic": lambda a, p: a.create_topic("made", queues=3),
         "delete_topic": remove_topic,
+        "delete_topics": remove_topics,
         "unreadable_queues": lambda a, p: a.unreadable_queues(p.topic),
         "topic_configs": lambda a, p: a.topic_configs(p.topic),
         "topic_route": lambda a, p: a.topic_route(p.topic),
@@ -319,6 +330,7 @@ add_calls(
         "groups": lambda a, p: a.groups(),
         "create_group": lambda a, p: a.create_group("made"),
         "delete_group": remove_group,
+        "delete_groups": remove_groups,
         "producer_groups": lambda a, p: a.producer_groups(),
         "topics_of_group": known_groups,
         "consume_stats": group_stats,
@@ -333,6 +345,7 @@ add_calls(
         "clone_offsets": clone,
         "messages": lambda a, p: every(a.messages(first(p))),
         "messages_by_key": lambda a, p: a.messages_by_key(p.topic, "k"),
+        "messages_by_tag": lambda a, p: a.messages_by_tag(p.topic, "tag"),
         "messages_by_id": by_id,
         "message_by_offset_id": by_offset_id,
         "message_at": lambda a, p: a.message_at(first(p), 0),
