@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
+from pocketmq.message.limits import one_more
 from pocketmq.message.pop_offsets import PopOffsetsError
 from pocketmq.message.receipt_handle import (
     ReceiptHandle,
@@ -177,7 +178,7 @@ class Consuming:
             one.record,
             topic,
             handle=handle.encode(),
-            attempt=one.deliveries + 1,
+            attempt=one_more(one.deliveries),
         )
         return pb.ReceiveMessageResponse(message=message)
 

@@ -135,6 +135,18 @@ async def test_what_is_not_acknowledged_comes_back_from_the_retry_topic(
     assert third.body == b"m2"
 
 
+async def test_a_message_with_the_most_attempts_comes_back_like_the_others(
+    client: Client, pops: PopClient, time: FakeTime, topic: str
+) -> None:
+    most = (1 << 31) - 1
+    assert (await client.send(topic, b"most", reconsume_times=most)).code == 0
+    await fill(client, topic, "")
+    assert len(await pops.pop()) == 2
+    await passes(time, 61_000)
+    back = {message.body: message.record.reconsume_times for message in await pops.pop()}
+    assert back == {b"most": most, b"m0": 1}
+
+
 async def test_a_message_given_back_for_a_second_comes_back_after_one(
     client: Client, pops: PopClient, others: PopClient, broker: Broker, time: FakeTime, topic: str
 ) -> None:
@@ -310,7 +322,9 @@ async def test_handles_that_were_made_up_make_no_groups_and_topics(
     assert {key[:2] for key in (*pops.written, *pops.read)} <= {(topic, "G")}
 
 
-@pytest.mark.parametrize(("late", "long"), [(1 << 60, 0), (0, 1 << 60)])
+@pytest.mark.parametrize(
+    ("late", "long"), [(1 << 60, 0), (0, 1 << 60), (-1 << 62, 1 << 60), (0, -1 << 60)]
+)
 async def test_handles_whose_times_were_made_up_are_refused_without_an_alarm(
     client: Client,
     pops: PopClient,
