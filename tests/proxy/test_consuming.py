@@ -13,6 +13,7 @@ from pocketmq.client.admin.admin import Admin
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.receipt_handle import decode_receipt_handle
 from pocketmq.message.retry_topic import TopicKind
+from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
@@ -114,6 +115,24 @@ async def test_a_message_is_received_and_acknowledged(consumer: GrpcClient) -> N
     assert decode_receipt_handle(system.receipt_handle).physical_offset >= 0
     answer = await consumer.call("AckMessage", ack(got))
     assert answer.status.code == answer.entries[0].status.code == pb.OK
+
+
+@pytest.mark.parametrize("codec", [4, 5, 6, 7])
+async def test_a_body_of_an_unknown_codec_comes_as_it_is_beside_the_others(
+    consumer: GrpcClient, server: EmbeddedServer, codec: int
+) -> None:
+    broker = RawClient()
+    await broker.open(server.broker.address)
+    flags = COMPRESSED | codec << COMPRESSION_TYPE_SHIFT
+    assert (await broker.send("Normal", b"?", sys_flag=flags)).code == 0
+    await broker.close()
+    await send(consumer, message(body=b"good"))
+    bodies: list[bytes] = []
+    while len(bodies) < 2:
+        code, messages = await consumer.receive(receive())
+        assert code == pb.OK
+        bodies += [got.body for got in messages]
+    assert sorted(bodies) == [b"?", b"good"]
 
 
 async def test_a_held_receive_ends_with_the_message(consumer: GrpcClient) -> None:

@@ -102,11 +102,7 @@ def incoming(
     body = bytes(record.body)
     system.body_encoding = pb.IDENTITY
     if record.sys_flag & COMPRESSED:
-        if CompressionType.of(record.sys_flag) is CompressionType.ZLIB:
-            # Clients that expect gzip's format also inflate zlib's.
-            system.body_encoding = pb.GZIP
-        else:
-            body = _decompressed(body, record.sys_flag)
+        body, system.body_encoding = _decoded(body, record.sys_flag)
     message.body = body
     system.body_digest.type = pb.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
@@ -171,11 +167,15 @@ def duration_ms(duration: Duration) -> int:
     return duration.seconds * 1000 + duration.nanos // 1_000_000
 
 
-def _decompressed(body: bytes, sys_flag: int) -> bytes:
+def _decoded(body: bytes, sys_flag: int) -> tuple[bytes, pb.Encoding.ValueType]:
+    """Return a compressed body in an encoding that clients know, and this."""
     try:
-        return decompress(body, sys_flag)
+        if CompressionType.of(sys_flag) is CompressionType.ZLIB:
+            # Clients that expect gzip's format also inflate zlib's.
+            return body, pb.GZIP
+        return decompress(body, sys_flag), pb.IDENTITY
     except CompressionError:
-        return body  # the client reports a body that it cannot read
+        return body, pb.IDENTITY  # the client reports a body that it cannot read
 
 
 class TransactionPlace(NamedTuple):
