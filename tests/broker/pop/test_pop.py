@@ -364,6 +364,26 @@ async def test_handles_whose_times_were_made_up_are_refused_without_an_alarm(
     assert (await pops.ack(message)).code == 0
 
 
+async def test_handles_with_a_long_broker_name_write_nothing(
+    client: Client, pops: PopClient, topic: str, broker: Broker
+) -> None:
+    """Each of 600 acknowledgements in a request would repeat it twice in the log."""
+    await fill(client, topic, "")
+    (message,) = await pops.pop()
+    forged = message.handle._replace(start_offset=7, broker_name="b" * 256)
+    end = broker.store.commit_log.end
+    ack = {"c": "G", "t": topic, "pt": forged.pop_time, "it": 1000, "b": "AQ=="}
+    body = json.dumps({"brokerName": forged.broker_name, "acks": [ack]}).encode()
+    for answer in (
+        await pops.ack(message._replace(handle=forged)),
+        await pops.ask_change(message._replace(handle=forged), 1),
+        await client.request(RequestCode.BATCH_ACK_MESSAGE, None, body),
+    ):
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "256 characters" in (answer.remark or "")
+    assert broker.store.commit_log.end == end
+
+
 async def test_the_other_acknowledgements_of_a_batch_count_beside_a_refused_one(
     start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str
 ) -> None:
