@@ -91,7 +91,7 @@ class Consuming:
         self._log = LimitedLog(log)
         self._turn = itertools.count()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.renewal = Renewal(self.change, now_ms)
+        self.renewal = Renewal(self.change, now_ms, self._may_keep)
         clients.on_gone.append(self._gone)
 
     # --- receiving --------------------------------------------------------------------------------
@@ -462,6 +462,9 @@ class Consuming:
         """Do the same, ignoring the answer's code; as the proxy itself if the client is gone."""
         link = self._own if client.gone else client.link
         return await link.request(handle.broker_name, code, header)
+
+    def _may_keep(self, client: Client, group: str, topic: str) -> bool:
+        return self._access.may_receive(client.link.caller, group, topic)
 
     # --- in the background ------------------------------------------------------------------------
 
