@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +44,21 @@ _STYLES: Final[Mapping[str, Callable[[str], str]]] = {
 }
 
 
+#: What JSON may contain, and a terminal obeys: C1 controls, and the marks that reorder a line.
+_OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def json_line(value: Any) -> bytes:
+    """Return a JSON value as a line, which cannot move the cursor of a terminal."""
+    line = msgspec.json.encode(value).decode()
+    if not line.isprintable():
+        line = _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return f"{line}\n".encode()
+
+
 def print_json(value: Any) -> None:
     """One JSON value on a line of its own."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(json_line(value).decode())
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -> None:
@@ -163,5 +176,6 @@ def _text(value: Any) -> str:
 
 def complain(text: str, code: ExitCode) -> ExitCode:
     """Print an error message, and return its exit code."""
-    print(f"error: {text}", file=sys.stderr)
+    # It may quote a server's answer, or somebody else's file.
+    print("\n".join(map(printable, f"error: {text}".split("\n"))), file=sys.stderr)
     return code

@@ -27,6 +27,8 @@ MOST_IN_BATCH: Final = 65_536
 4 MiB."""
 MOST_IN_UNUSUAL_BATCH: Final = 8_192
 """The same for a batch that has to be looked at message by message."""
+MOST_ATTEMPTS: Final = 2**31 - 1
+"""The largest reconsumeTimes: the field has 32 bits, and producers can set it to any of them."""
 DELAY_LEVELS: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
@@ -104,6 +106,11 @@ NO_SEND_TOPICS: Final = frozenset(
 )
 """Topics a client may not send to (answer 16, NO_PERMISSION). The official broker takes sends to
 rmq_sys_wheel_timer and to the revive log of POP; clients could forge a broker's records there."""
+
+
+def one_more(attempts: int) -> int:
+    """Return the reconsumeTimes of the next delivery after one with `attempts`."""
+    return min(attempts + 1, MOST_ATTEMPTS)
 
 
 class IllegalName(ValueError):

@@ -148,6 +148,14 @@ async def test_given_up_messages_are_dead_letters(
     assert "REAL_TOPIC" not in dead.properties
 
 
+async def test_a_message_with_the_most_attempts_is_a_dead_letter_too(client: Client) -> None:
+    most = (1 << 31) - 1
+    first = await sent(client, reconsume_times=most)
+    assert (await send_back(client, first.physical_offset)).code == SUCCESS
+    [dead] = await client.pulled(DLQ)
+    assert dead.reconsume_times == most
+
+
 async def test_the_group_says_how_often_and_over_how_many_queues(
     client: Client, broker: Broker, time: FakeTime
 ) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pocketmq.cli.messages.message_text import json_line, text_line
+from pocketmq.cli.messages.message_text import json_line, terminal_line, text_line
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageExt
 
@@ -36,6 +36,19 @@ def message() -> MessageExt:
 
 def test_text_is_the_body(message: MessageExt) -> None:
     assert text_line(message) == "zwei Kaffee ☕\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (b"a\x1b[2Jb\nc\r", "a\ufffd[2Jb\nc\ufffd\n"),
+        (b"\xff\x1b", "0xff1b\n"),
+    ],
+)
+def test_a_terminal_does_not_obey_a_body(message: MessageExt, body: bytes, line: str) -> None:
+    message.body = body
+    assert terminal_line(message).decode() == line
+    assert text_line(message) == body + b"\n"
 
 
 def test_json_names_everything_in_one_line(message: MessageExt) -> None:

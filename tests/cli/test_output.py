@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from pocketmq.cli.output import counted, local_time, print_rows, print_table, rich_table
+from pocketmq.cli.output import (
+    complain,
+    counted,
+    local_time,
+    print_rows,
+    print_table,
+    rich_table,
+)
+from pocketmq.remoting.serving.service import ExitCode
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "lastStored": None, "lag": 7, "online": True},
@@ -50,6 +58,17 @@ def test_control_characters_stay_out_of_tables(capsys: pytest.CaptureFixture[str
 def test_json_has_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(ROWS, as_json=True, empty="nothing")
     assert list(map(json.loads, capsys.readouterr().out.splitlines())) == ROWS
+
+
+def test_no_line_moves_the_cursor_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b[2Jb\x9b2Jc\u202ed\u2028e\x85☕"
+    print_rows([{"body": hostile}], as_json=True, empty="")
+    printed = capsys.readouterr().out
+    assert printed[:-1].isprintable()
+    assert json.loads(printed) == {"body": hostile}
+    assert complain(f"refused:\n{hostile}", ExitCode.FAILURE) == ExitCode.FAILURE
+    said = capsys.readouterr().err
+    assert said == "error: refused:\na\ufffd[2Jb\ufffd2Jc\ufffdd\ufffde\ufffd☕\n"
 
 
 def test_no_rows_are_said_to_people_only(capsys: pytest.CaptureFixture[str]) -> None:

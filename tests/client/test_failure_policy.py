@@ -29,6 +29,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.remoting.serving.request import Response
 from pocketmq.testing import RocketMQ
+from tests.broker.conftest import Client as RawClient
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until
@@ -71,6 +72,26 @@ async def dead_letter(rocketmq: RocketMQ, offset: int = 0) -> MessageExt:
 
 
 # With a real broker
+
+
+@pytest.mark.parametrize("options", [{}, {"dead_letter_on": (PayloadError,)}])
+async def test_a_message_with_the_most_attempts_becomes_a_dead_letter(
+    options: dict[str, Any],
+) -> None:
+    most = (1 << 31) - 1
+
+    def fail(message: ConsumedMessage) -> None:
+        raise PayloadError("amount missing")
+
+    async with RocketMQ() as rocketmq:
+        await rocketmq.create_topic("orders", queues=1)
+        broker = RawClient()
+        await broker.open(rocketmq.broker.address)
+        assert (await broker.send("orders", reconsume_times=most)).code == 0
+        await broker.close()
+        async with billing(rocketmq, fail, **options):
+            dead = await dead_letter(rocketmq)
+    assert dead.reconsume_times == most
 
 
 @pytest.mark.parametrize("way", ["handler", "orderly", "iteration", "batch"])

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from pocketmq.auth.guard import Guard, SignedCaller
 from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
 from pocketmq.auth.users import User
 from pocketmq.client.admin.admin import Admin
@@ -16,6 +17,7 @@ from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.service.access import Access
 from tests.proxy.conftest import grpc_port
 from tests.proxy.grpc_client import GrpcClient, TelemetryCall, message
 
@@ -113,6 +115,27 @@ async def test_white_lists_name_calls_beside_codes() -> None:
         metadata = signed("alice", "alice-secret")
         async with GrpcClient(port, client_id="c", metadata=metadata) as client:
             assert await status_of_send(client, "Other") == (pb.OK, "OK")
+
+
+async def test_the_right_to_messages_that_a_client_has_is_the_present_one() -> None:
+    async with EmbeddedServer(grpc_port=0, properties=PROPERTIES) as server:
+        await prepare(server)
+        assert server.broker.auth is not None
+        tables = server.broker.auth.tables
+        access = Access(tables, authorize=True)
+        alice = SignedCaller(tables.find("alice"), "127.0.0.1", Guard(tables))
+        assert not access.may_receive(alice, "g", "Normal")
+        entries = tuple(
+            Entry(Resource.parse(name), frozenset({Action.SUB}), Decision.ALLOW)
+            for name in ("Group:g", "Topic:Normal")
+        )
+        tables.put_acl("alice", Acl(custom=entries))
+        assert access.may_receive(alice, "g", "Normal")
+        assert not access.may_receive(alice, "g", "Other")
+        listed = frozenset({"apache.rocketmq.v2.ReceiveMessageRequest"})
+        spared = Access(tables, authorize=True, unchecked=listed)
+        assert spared.may_receive(alice, "g", "Other")
+    assert Access().may_receive(None, "g", "Normal")
 
 
 async def test_every_call_is_checked() -> None:

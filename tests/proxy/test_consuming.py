@@ -11,8 +11,10 @@ import pytest
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.receipt_handle import decode_receipt_handle
 from pocketmq.message.retry_topic import TopicKind
+from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
@@ -114,6 +116,57 @@ async def test_a_message_is_received_and_acknowledged(consumer: GrpcClient) -> N
     assert decode_receipt_handle(system.receipt_handle).physical_offset >= 0
     answer = await consumer.call("AckMessage", ack(got))
     assert answer.status.code == answer.entries[0].status.code == pb.OK
+
+
+@pytest.mark.parametrize("codec", [4, 5, 6, 7])
+async def test_a_body_of_an_unknown_codec_comes_as_it_is_beside_the_others(
+    consumer: GrpcClient, server: EmbeddedServer, codec: int
+) -> None:
+    broker = RawClient()
+    await broker.open(server.broker.address)
+    flags = COMPRESSED | codec << COMPRESSION_TYPE_SHIFT
+    assert (await broker.send("Normal", b"?", sys_flag=flags)).code == 0
+    await broker.close()
+    await send(consumer, message(body=b"good"))
+    bodies: list[bytes] = []
+    while len(bodies) < 2:
+        code, messages = await consumer.receive(receive())
+        assert code == pb.OK
+        bodies += [got.body for got in messages]
+    assert sorted(bodies) == [b"?", b"good"]
+
+
+async def test_bodies_that_inflate_come_over_several_answers(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    """A few KB would otherwise take all memory, and seconds of one turn."""
+    full = bytes(4 << 20)
+    broker = RawClient()
+    await broker.open(server.broker.address)
+    zstd = COMPRESSED | CompressionType.ZSTD.flag
+    begin = server.broker.store.max_offset("Normal", 0)
+    for body in (bytes((4 << 20) + 1), *[full] * 10):
+        stored = compress(body, CompressionType.ZSTD)
+        assert (await broker.send("Normal", stored, sys_flag=zstd)).code == 0
+    await broker.close()
+    longer, *first = (await consumer.receive(receive()))[1]
+    assert len(longer.body) < 4096  # as stored
+    assert [got.body for got in first] == [full] * 8
+    rest: list[pb.Message] = []
+    while len(rest) < 2:
+        code, messages = await consumer.receive(receive())
+        assert code == pb.OK
+        rest += messages
+    assert [got.body for got in rest] == [full] * 2
+    assert [got.system_properties.delivery_attempt for got in rest] == [1, 1]
+
+    pull = pb.PullMessageRequest(batch_size=32, offset=begin)
+    pull.group.name = GROUP
+    pull.message_queue.topic.name = "Normal"
+    handle = decode_receipt_handle(longer.system_properties.receipt_handle)
+    pull.message_queue.broker.name = handle.broker_name
+    *_, last = [answer async for answer in consumer.call("PullMessage", pull)]
+    assert last.next_offset == begin + 9
 
 
 async def test_a_held_receive_ends_with_the_message(consumer: GrpcClient) -> None:

@@ -27,7 +27,11 @@ class Broker:
         self.pop_times: list[int] = []
         self.answers = asyncio.Event()
         self.answers.set()
-        self.renewal = Renewal(self.change, lambda: self.now)
+        self.forbidden: set[str] = set()
+        self.renewal = Renewal(self.change, lambda: self.now, self.may)
+
+    def may(self, client: Client, group: str, topic: str) -> bool:
+        return topic not in self.forbidden
 
     async def change(
         self, client: Any, group: str, topic: str, handle: ReceiptHandle, invisible: int
@@ -59,6 +63,18 @@ async def test_a_handle_is_renewed_before_it_ends_for_longer_and_longer() -> Non
     await broker.at(100)
     await broker.at(275)
     assert broker.changes == [60_000, 180_000, 300_000]
+
+
+async def test_messages_of_a_user_who_lost_the_right_come_back_soon() -> None:
+    broker = Broker()
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    broker.renewal.add(CLIENT, "g", "another", handle())
+    broker.forbidden.add("t")
+    await broker.at(5)
+    assert broker.changes == [SOON]
+    assert len(broker.renewal) == 1
+    await broker.at(50)
+    assert broker.changes == [SOON, 60_000]
 
 
 async def test_two_topics_have_messages_in_the_same_places() -> None:

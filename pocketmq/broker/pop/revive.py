@@ -40,7 +40,7 @@ from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
-from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.limits import RETRY_PREFIX, one_more
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.message.record_layout import RecordError
 from pocketmq.message.retry_topic import normal_topic, pop_retry_topic
@@ -302,7 +302,8 @@ class ReviveService:
             return 0
         inner.topic = self._retry_topic(point)
         inner.queue_id = self._retry_queue(inner.topic, point, record.queue_id)
-        inner.reconsume_times = record.reconsume_times + (not point.suspend)
+        if not point.suspend:
+            inner.reconsume_times = one_more(record.reconsume_times)
         is_first = record.topic == normal_topic(point.topic, point.group)
         if is_first or names.FIRST_POP_TIME not in inner.properties:
             inner.properties[names.FIRST_POP_TIME] = str(point.pop_time)

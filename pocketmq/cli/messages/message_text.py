@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import msgspec
-
+from pocketmq.cli import output
 from pocketmq.cli.output import local_time
 from pocketmq.limited_log import printable
 from pocketmq.message import properties as names
@@ -18,9 +17,14 @@ def text_line(message: MessageExt) -> bytes:
     return message.body + b"\n"
 
 
+def terminal_line(message: MessageExt) -> bytes:
+    """The body alone for a terminal, which must not obey it."""
+    return f"{body_text(message.body)}\n".encode()
+
+
 def json_line(message: MessageExt) -> bytes:
     """The message as a JSON object in one line."""
-    return msgspec.json.encode(json_fields(message)) + b"\n"
+    return output.json_line(json_fields(message))
 
 
 def json_fields(message: MessageExt) -> dict[str, Any]:

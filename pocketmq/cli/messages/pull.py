@@ -18,7 +18,7 @@ from pocketmq.cli.administration.cluster_command import (
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.connection_options import connection_of
-from pocketmq.cli.messages.message_text import json_line, text_line
+from pocketmq.cli.messages.message_text import json_line, terminal_line, text_line
 from pocketmq.cli.options import count, start
 from pocketmq.cli.standard_files import UnreadOutput, discard_output
 from pocketmq.client.consumer.pull import PullConsumer
@@ -49,7 +49,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "pull",
         description="Prints the messages of a topic, in order within each queue. It stops at the "
-        "offsets where the queues ended when the command began, unless --follow is given.",
+        "offsets where the queues ended when the command began, unless --follow is given. On a "
+        "terminal, control characters and bytes that are not UTF-8 are replaced.",
     )
     parser.add_argument("topic", metavar="TOPIC", help="topic to read")
     add_name_server_option(parser)
@@ -89,7 +90,9 @@ def run(options: argparse.Namespace) -> int:
 
 async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
     thread = BlockingThread("output")
-    to_bytes = json_line if options.json else text_line
+    to_bytes = terminal_line if sys.stdout.isatty() else text_line
+    if options.json:
+        to_bytes = json_line
     unread = UnreadOutput()
     left = options.count
     try:

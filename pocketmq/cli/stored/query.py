@@ -16,7 +16,7 @@ import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, store_or_url
-from pocketmq.cli.output import complain
+from pocketmq.cli.output import complain, json_line
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.stored.job_progress import job_progress
 from pocketmq.cli.stored.stored_files import exit_code_of, stores_at
@@ -266,7 +266,7 @@ def _print_json(frame: DataFrame, limit: int | None) -> None:
     if limit is not None:
         frame = frame.limit(limit)
     for row in frame.toLocalIterator(prefetchPartitions=True):
-        _write(msgspec.json.encode(_object(zip(row.__fields__, row, strict=True))) + b"\n")
+        _write(json_line(_object(zip(row.__fields__, row, strict=True))))
 
 
 def _write(output: bytes) -> None:

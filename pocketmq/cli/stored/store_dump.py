@@ -14,7 +14,7 @@ import msgspec
 from pocketmq.cli.command_parser import CommandParser, nearest
 from pocketmq.cli.messages.message_text import json_fields
 from pocketmq.cli.options import add_time_range, count, offset
-from pocketmq.cli.output import complain
+from pocketmq.cli.output import complain, json_line
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.stored.stored_files import exit_code_of, snapshot_of
 from pocketmq.limited_log import printable
@@ -183,7 +183,7 @@ def _json_line(record: Record, options: argparse.Namespace) -> bytes:
     if not options.body:
         fields.pop("body", None)
         fields.pop("bodyBase64", None)
-    return msgspec.json.encode(fields) + b"\n"
+    return json_line(fields)
 
 
 def _message(record: Record, options: argparse.Namespace) -> MessageExt:

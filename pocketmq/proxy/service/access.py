@@ -22,9 +22,11 @@ from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.proxy.rpc import Call
+from pocketmq.remoting.serving.request import Caller
 
 log = logging.getLogger("pocketmq.auth")
 
+_RECEIVE: Final = "apache.rocketmq.v2.ReceiveMessageRequest"
 _AUTHORIZATION: Final = b"authorization"
 _DATE_TIME: Final = b"x-mq-date-time"
 
@@ -70,6 +72,12 @@ class Access:
                 yield on_topic(topic, Action.SUB)
 
         self._check(call, needs())
+
+    def may_receive(self, caller: Caller | None, group: str, topic: str) -> bool:
+        """Tell whether a client's ReceiveMessage would be allowed now, long after its call."""
+        if caller is None or _RECEIVE in self._unchecked:
+            return True
+        return caller.may_consume(group, topic)
 
     def use(self, call: Call, topic: str) -> None:
         """Require Pub or Sub on the topic. Raises AuthError."""

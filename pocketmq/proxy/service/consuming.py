@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
+from pocketmq.message.limits import one_more
 from pocketmq.message.pop_offsets import PopOffsetsError
 from pocketmq.message.receipt_handle import (
     ReceiptHandle,
@@ -28,7 +29,13 @@ from pocketmq.proxy.rpc import Call
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Client, Clients
-from pocketmq.proxy.service.message_codec import duration_ms, incoming, now_ms, set_ms
+from pocketmq.proxy.service.message_codec import (
+    PlainBodies,
+    duration_ms,
+    incoming,
+    now_ms,
+    set_ms,
+)
 from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.polling import ANSWER_MARGIN, polling_ms
 from pocketmq.proxy.service.popped import Popped, popped
@@ -84,7 +91,7 @@ class Consuming:
         self._log = LimitedLog(log)
         self._turn = itertools.count()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.renewal = Renewal(self.change, now_ms)
+        self.renewal = Renewal(self.change, now_ms, self._may_keep)
         clients.on_gone.append(self._gone)
 
     # --- receiving --------------------------------------------------------------------------------
@@ -154,7 +161,7 @@ class Consuming:
             self._log.error("the answer of broker %s to a pop cannot be read: %s", broker, error)
             raise ServiceError(pb.INTERNAL_SERVER_ERROR, str(error)) from None
         most = settings.retry_max_times + 1
-        answers = []
+        wanted = []
         for one in messages:
             if not tags.matches(one.record.properties.get(names.TAGS)):
                 # A different tag with the same hash.
@@ -162,24 +169,47 @@ class Consuming:
             elif one.deliveries >= most:
                 self._spawn(self._quietly(self._bury(client, group, topic, one)))
             else:
-                answers.append(self._delivery(client, group, topic, one, request.auto_renew))
-        if not answers:
+                wanted.append(one)
+        if not wanted:
             return _no_message()
+        answers: list[pb.ReceiveMessageResponse] = []
+        try:
+            await self._prepare(call, topic, wanted, answers)
+        except asyncio.CancelledError:
+            answers.clear()
+            raise
+        finally:
+            for one in wanted[len(answers) :]:
+                change = self.change(client, group, topic, one.handle, SOON, suspend=True)
+                self._spawn(self._quietly(change))
+        if request.auto_renew and not client.gone:
+            for one in wanted[: len(answers)]:
+                self.renewal.add(client, group, topic, one.handle)
         return [pb.ReceiveMessageResponse(status=ok()), *answers, _delivered()]
 
-    def _delivery(
-        self, client: Client, group: str, topic: str, one: Popped, renewed: bool
-    ) -> pb.ReceiveMessageResponse:
-        handle = one.handle
-        if renewed:
-            self.renewal.add(client, group, topic, handle)
-        message = incoming(
-            one.record,
-            topic,
-            handle=handle.encode(),
-            attempt=one.deliveries + 1,
-        )
-        return pb.ReceiveMessageResponse(message=message)
+    async def _prepare(
+        self,
+        call: Call,
+        topic: str,
+        messages: Sequence[Popped],
+        answers: list[pb.ReceiveMessageResponse],
+    ) -> None:
+        """Add the client's forms of the first messages to `answers`: all, unless they are large."""
+        plain = PlainBodies()
+        for one in messages:
+            if plain.full:
+                return
+            if plain.turn_is_over():
+                await self._turns.next(call.peer[0], begun=True)
+            message = incoming(
+                one.record,
+                topic,
+                handle=one.handle.encode(),
+                attempt=one_more(one.deliveries),
+                max_body=self._config.max_message_size,
+            )
+            answers.append(pb.ReceiveMessageResponse(message=message))
+            plain.add(message, one.record)
 
     def _polling_ms(self, call: Call, client: Client, request: pb.ReceiveMessageRequest) -> int:
         config = self._config
@@ -432,6 +462,9 @@ class Consuming:
         """Do the same, ignoring the answer's code; as the proxy itself if the client is gone."""
         link = self._own if client.gone else client.link
         return await link.request(handle.broker_name, code, header)
+
+    def _may_keep(self, client: Client, group: str, topic: str) -> bool:
+        return self._access.may_receive(client.link.caller, group, topic)
 
     # --- in the background ------------------------------------------------------------------------
 

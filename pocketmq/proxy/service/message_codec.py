@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError, CompressionType, decompress
 from pocketmq.message.identity import host_text
+from pocketmq.message.limits import MAX_BODY
 from pocketmq.message.priority import priority_of
 from pocketmq.message.record import Record
 from pocketmq.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
@@ -22,12 +23,45 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
 TRACE_CONTEXT: Final = "__TRACE_CONTEXT"
+MOST_PLAIN: Final = 32 << 20
+"""Bytes of bodies after which an answer gets no further message: 200 bytes may inflate to 4 MiB, so
+one request could take all memory, and seconds of one turn."""
+TURN_PLAIN: Final = 1 << 20
+"""Bytes of bodies that are prepared in one turn of the event loop."""
 DELAYED: Final = (
     names.DELAY,
     names.TIMER_DELAY_SEC,
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
 )
+
+
+class PlainBodies:
+    """The bytes of the bodies in one answer."""
+
+    def __init__(self) -> None:
+        self._of_answer = self._of_turn = 0
+
+    def add(self, message: pb.Message, record: Record) -> None:
+        """Count a message of the answer, the client's form of `record`."""
+        size = len(message.body)
+        self._of_answer += size
+        plain = message.system_properties.body_encoding == pb.IDENTITY
+        if plain and record.sys_flag & COMPRESSED and size == record.body_length:
+            size = TURN_PLAIN  # it was inflated in vain
+        self._of_turn += size
+
+    @property
+    def full(self) -> bool:
+        """Whether the answer should get no further message."""
+        return self._of_answer >= MOST_PLAIN
+
+    def turn_is_over(self) -> bool:
+        """Tell whether the next message has to wait for another turn, which begins with it."""
+        over = self._of_turn >= TURN_PLAIN
+        if over:
+            self._of_turn = 0
+        return over
 
 
 class Outgoing(NamedTuple):
@@ -84,8 +118,10 @@ def incoming(
     *,
     handle: str | None = None,
     attempt: int | None = None,
+    max_body: int = MAX_BODY,
 ) -> pb.Message:
-    """Return the client's form of a stored message of `topic`."""
+    """Return the client's form of a stored message of `topic`. A body that would have more than
+    `max_body` bytes stays compressed."""
     properties = record.properties
     message = pb.Message()
     message.topic.name = topic
@@ -102,11 +138,7 @@ def incoming(
     body = bytes(record.body)
     system.body_encoding = pb.IDENTITY
     if record.sys_flag & COMPRESSED:
-        if CompressionType.of(record.sys_flag) is CompressionType.ZLIB:
-            # Clients that expect gzip's format also inflate zlib's.
-            system.body_encoding = pb.GZIP
-        else:
-            body = _decompressed(body, record.sys_flag)
+        body, system.body_encoding = _decoded(body, record.sys_flag, max_body)
     message.body = body
     system.body_digest.type = pb.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
@@ -171,11 +203,15 @@ def duration_ms(duration: Duration) -> int:
     return duration.seconds * 1000 + duration.nanos // 1_000_000
 
 
-def _decompressed(body: bytes, sys_flag: int) -> bytes:
+def _decoded(body: bytes, sys_flag: int, most: int) -> tuple[bytes, pb.Encoding.ValueType]:
+    """Return a compressed body in an encoding that clients know, and this."""
     try:
-        return decompress(body, sys_flag)
+        if CompressionType.of(sys_flag) is CompressionType.ZLIB:
+            # Clients that expect gzip's format also inflate zlib's.
+            return body, pb.GZIP
+        return decompress(body, sys_flag, most), pb.IDENTITY
     except CompressionError:
-        return body  # the client reports a body that it cannot read
+        return body, pb.IDENTITY  # the client reports a body that it cannot read
 
 
 class TransactionPlace(NamedTuple):

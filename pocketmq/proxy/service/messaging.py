@@ -94,7 +94,7 @@ class Messaging:
         self.routes = Routes(config, clients, metadata, access, turns)
         self._producing = Producing(config, port, clients, metadata, access, turns)
         self._consuming = Consuming(config, clients, metadata, access, self._own, turns)
-        self._offsets = Offsets(clients, access)
+        self._offsets = Offsets(config, clients, access, turns)
 
     def methods(self) -> Mapping[bytes, Method]:
         """Return the table of methods for the transport."""

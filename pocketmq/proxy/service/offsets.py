@@ -9,14 +9,16 @@ from typing import Final
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import iter_records
 from pocketmq.message.record_layout import RecordError
+from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Clients, subscription_data
-from pocketmq.proxy.service.message_codec import duration_ms, incoming
+from pocketmq.proxy.service.message_codec import PlainBodies, duration_ms, incoming
 from pocketmq.proxy.service.status import ServiceError, ok, status_of
+from pocketmq.proxy.service.turns import Turns
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
@@ -53,7 +55,9 @@ _NOTHING: Final = frozenset(
 class Offsets:
     """Serves the four calls."""
 
-    def __init__(self, clients: Clients, access: Access) -> None:
+    def __init__(self, config: ProxyConfig, clients: Clients, access: Access, turns: Turns) -> None:
+        self._config = config
+        self._turns = turns
         self._clients = clients
         self._access = access
 
@@ -106,11 +110,18 @@ class Offsets:
                 pb.PullMessageResponse(status=status),
                 pb.PullMessageResponse(next_offset=following),
             ]
+        messages = []
+        plain = PlainBodies()
         try:
-            messages = [
-                pb.PullMessageResponse(message=incoming(record, queue.topic))
-                for record in iter_records(answer.content())
-            ]
+            for record in iter_records(answer.content()):
+                if plain.full:
+                    following = record.queue_offset
+                    break
+                if plain.turn_is_over():
+                    await self._turns.next(call.peer[0], begun=True)
+                message = incoming(record, queue.topic, max_body=self._config.max_message_size)
+                messages.append(pb.PullMessageResponse(message=message))
+                plain.add(message, record)
         except RecordError as error:
             raise ServiceError(pb.INTERNAL_SERVER_ERROR, str(error)) from None
         return [

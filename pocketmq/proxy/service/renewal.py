@@ -10,6 +10,7 @@ when their time ends.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -40,6 +41,9 @@ MAX_HANDLES: Final = 100_000
 #: `await change(client, group, topic, handle, invisible ms)` returns the new handle. Raises
 #: RemotingError.
 Change = Callable[[Client, str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
+
+#: `may(client, group, topic)`
+May = Callable[[Client, str, str], bool]
 
 
 class _Renewed:
@@ -79,10 +83,12 @@ def _key(group: str, topic: str, handle: ReceiptHandle) -> _Key:
 class Renewal:
     """All renewed handles of a proxy.
 
-    `change` sets the invisible time of a message; `now` returns ms.
+    `change` sets the invisible time of a message; `now` returns ms; `may` tells whether a client
+    may have messages of a group and topic now.
     """
 
-    def __init__(self, change: Change, now: Callable[[], int]) -> None:
+    def __init__(self, change: Change, now: Callable[[], int], may: May) -> None:
+        self._may = may
         self._change = change
         self._now = now
         self._log = LimitedLog(log)
@@ -119,17 +125,19 @@ class Renewal:
         return await renewed.counting()
 
     async def round(self) -> None:
-        """Renew the handles that are due; drop those that are too old or cannot be renewed.
+        """Renew the handles that are due; drop those that are too old, that cannot be renewed, or
+        whose client lost the right to them.
 
         One round at a time.
         """
         now = self._now()
         due = []
         for client, handles in tuple(self._of.items()):
+            may = functools.cache(functools.partial(self._may, client))
             for key, renewed in tuple(handles.items()):
                 if renewed.failures >= MAX_FAILURES:
                     handles.pop(key, None)
-                elif now - renewed.begun > MAX_AGE:
+                elif now - renewed.begun > MAX_AGE or not may(renewed.group, renewed.topic):
                     handles.pop(key, None)
                     due.append(self._release(client, renewed))
                 elif renewed.handle.next_visible_time - now <= AHEAD:

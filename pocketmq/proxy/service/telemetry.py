@@ -218,7 +218,7 @@ class Telemetry:
         )
         command = pb.TelemetryCommand(status=ok())
         recover = command.recover_orphaned_transaction_command
-        recover.message.CopyFrom(incoming(record, topic))
+        recover.message.CopyFrom(incoming(record, topic, max_body=self._config.max_message_size))
         recover.transaction_id = place.encode()
         if not client.send(command):
             self._log.warning("%s has no stream to check a transaction on", client.client_id)
@@ -240,12 +240,11 @@ class Telemetry:
             record = decode(request.body)
         except RecordError as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"the body is not a message: {error}")
+        shown = incoming(record, record.topic, max_body=self._config.max_message_size)
         answer = await client.command(
             lambda nonce: pb.TelemetryCommand(
                 status=ok(),
-                verify_message_command=pb.VerifyMessageCommand(
-                    nonce=nonce, message=incoming(record, record.topic)
-                ),
+                verify_message_command=pb.VerifyMessageCommand(nonce=nonce, message=shown),
             )
         )
         result = ConsumeMessageDirectlyResult(order=False)

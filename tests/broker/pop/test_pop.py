@@ -135,6 +135,18 @@ async def test_what_is_not_acknowledged_comes_back_from_the_retry_topic(
     assert third.body == b"m2"
 
 
+async def test_a_message_with_the_most_attempts_comes_back_like_the_others(
+    client: Client, pops: PopClient, time: FakeTime, topic: str
+) -> None:
+    most = (1 << 31) - 1
+    assert (await client.send(topic, b"most", reconsume_times=most)).code == 0
+    await fill(client, topic, "")
+    assert len(await pops.pop()) == 2
+    await passes(time, 61_000)
+    back = {message.body: message.record.reconsume_times for message in await pops.pop()}
+    assert back == {b"most": most, b"m0": 1}
+
+
 async def test_a_message_given_back_for_a_second_comes_back_after_one(
     client: Client, pops: PopClient, others: PopClient, broker: Broker, time: FakeTime, topic: str
 ) -> None:
@@ -310,7 +322,9 @@ async def test_handles_that_were_made_up_make_no_groups_and_topics(
     assert {key[:2] for key in (*pops.written, *pops.read)} <= {(topic, "G")}
 
 
-@pytest.mark.parametrize(("late", "long"), [(1 << 60, 0), (0, 1 << 60)])
+@pytest.mark.parametrize(
+    ("late", "long"), [(1 << 60, 0), (0, 1 << 60), (-1 << 62, 1 << 60), (0, -1 << 60)]
+)
 async def test_handles_whose_times_were_made_up_are_refused_without_an_alarm(
     client: Client,
     pops: PopClient,
@@ -348,6 +362,26 @@ async def test_handles_whose_times_were_made_up_are_refused_without_an_alarm(
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert (await pops.ack(message)).code == 0
+
+
+async def test_handles_with_a_long_broker_name_write_nothing(
+    client: Client, pops: PopClient, topic: str, broker: Broker
+) -> None:
+    """Each of 600 acknowledgements in a request would repeat it twice in the log."""
+    await fill(client, topic, "")
+    (message,) = await pops.pop()
+    forged = message.handle._replace(start_offset=7, broker_name="b" * 256)
+    end = broker.store.commit_log.end
+    ack = {"c": "G", "t": topic, "pt": forged.pop_time, "it": 1000, "b": "AQ=="}
+    body = json.dumps({"brokerName": forged.broker_name, "acks": [ack]}).encode()
+    for answer in (
+        await pops.ack(message._replace(handle=forged)),
+        await pops.ask_change(message._replace(handle=forged), 1),
+        await client.request(RequestCode.BATCH_ACK_MESSAGE, None, body),
+    ):
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "256 characters" in (answer.remark or "")
+    assert broker.store.commit_log.end == end
 
 
 async def test_the_other_acknowledgements_of_a_batch_count_beside_a_refused_one(

@@ -134,8 +134,17 @@ class PopAccess:
             )
 
     def end_of_delivery(self, handle: ReceiptHandle) -> None:
-        """Check the end of a delivery, which a client can make up: the timer must support it."""
-        if handle.next_visible_time - self._clock() > self._config.timer_max_delay_sec * 1000:
+        """Check the end of a delivery, which a client can make up: the timer must support it, and
+        its record should be short."""
+        length = len(handle.broker_name)
+        if length > MAX_STORED_TOPIC:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker name in the receipt handle has {length} characters, "
+                f"{MAX_STORED_TOPIC} are allowed",
+            )
+        latest = self._clock() + self._config.timer_max_delay_sec * 1000
+        if min(handle.pop_time, handle.invisible_time) < 0 or handle.next_visible_time > latest:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER,
                 f"popTime {handle.pop_time} and invisibleTime {handle.invisible_time} of the "

@@ -21,7 +21,7 @@ from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
-from pocketmq.message.limits import DLQ_PREFIX, MAX_STORED_TOPIC, RETRY_PREFIX
+from pocketmq.message.limits import DLQ_PREFIX, MAX_STORED_TOPIC, RETRY_PREFIX, one_more
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.message.reserved import is_sent_back
@@ -103,7 +103,7 @@ class SendBackProcessor:
             own_id = encode_offset_msg_id(record.store_host, record.physical_offset)
             properties[names.ORIGIN_MESSAGE_ID] = own_id
         properties[names.WAIT] = "false"
-        inner.reconsume_times = record.reconsume_times + 1
+        inner.reconsume_times = one_more(record.reconsume_times)
         if record.reconsume_times >= most or header.delay_level < 0:
             target = inner.topic = _storable(DLQ_PREFIX + header.group)
             inner.queue_id = 0

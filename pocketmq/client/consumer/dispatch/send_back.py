@@ -31,7 +31,7 @@ from pocketmq.client.producer.prepared_message import Compression, PreparedMessa
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType
-from pocketmq.message.limits import AUTO_CREATE_TOPIC, RETRY_PREFIX
+from pocketmq.message.limits import AUTO_CREATE_TOPIC, RETRY_PREFIX, one_more
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.reserved import NOT_IN_COPIES
 from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
@@ -93,7 +93,7 @@ class SendBack:
             origin_msg_id=message.msg_id,
             origin_topic=self._instance.namespace.wrap(message.topic),
             # The client decides about redeliveries: retry_delays may allow more.
-            max_reconsume_times=max(self._max_reconsume_times, failures + 1),
+            max_reconsume_times=max(self._max_reconsume_times, one_more(failures)),
         )
         await self._instance.request(
             await self._instance.broker_address(message.process_queue.queue),
@@ -114,6 +114,7 @@ class SendBack:
             kind = CompressionType.of(message.sys_flag)
             await compress_body(outgoing, Compression(kind, 0))
         queue: MessageQueue = message.process_queue.queue
+        attempts = one_more(message.reconsume_times)
         header = SendMessageRequestHeaderV2(
             producer_group=self._group,  # brokers count dead letters by it
             topic=outgoing.topic,
@@ -124,8 +125,8 @@ class SendBack:
             born_timestamp=message.born_timestamp,
             flag=message.flag,
             properties=outgoing.properties,
-            reconsume_times=message.reconsume_times + 1,
-            max_reconsume_times=message.reconsume_times,
+            reconsume_times=attempts,
+            max_reconsume_times=attempts - 1,  # more than allowed
             bname=queue.broker_name,
         )
         try:
@@ -201,7 +202,7 @@ def why_dead(
         names.DLQ_REASON: _one_line(text_of(error), MOST_REASON),
         names.DLQ_EXCEPTION: _one_line(kind.removeprefix("builtins."), MOST_NAME),
         names.DLQ_CONSUMER: _one_line(client_id, MOST_NAME),
-        names.DLQ_ATTEMPTS: str(message.reconsume_times + 1),
+        names.DLQ_ATTEMPTS: str(one_more(message.reconsume_times)),
     }
 
 
