@@ -125,10 +125,13 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
     if shorter or any(fault.kind == "full disk" for fault in plan.faults):
         # A full disk makes brokers remove the oldest file of the log, and a member that began with
         # the last file has no others when it becomes the master.
+        removed = any(begin > 0 for begin in history.begins.values())
         for send in lost:
             assert send.place is not None
             queue = send.place.topic, send.place.queue
-            if send.queue_known and send.place.offset < history.begins.get(queue, 0):
+            begin = history.begins.get(queue, 0)
+            # Delayed messages were told another place.
+            if send.place.offset < begin if send.queue_known else removed:
                 excused.add(send.name)
     for send in lost:
         if send.name not in excused:
