@@ -222,6 +222,7 @@ def test_retries(brokers: dict[str, str], probability: int) -> None:
         readable(broker, f"%RETRY%G_{topic}", 0, 1)
         fill(broker, topic, [2, 7])
         found[name] = [each for _ in range(3) for each in pop(broker, topic, "G")]
+        set_up(broker, popFromRetryProbabilityForPriority=0)
     assert found["ours"] == found["official"] == ([105, 7, 2] if probability else [7, 2, 105])
 
 
