@@ -57,12 +57,6 @@ log = logging.getLogger(__name__)
 
 W = TypeVar("W", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
 
-
-class NotTheMaster(Exception):
-    """What answers at the master's address is not this broker's master: its tables are not copied,
-    as they would delete what is only here."""
-
-
 TICK_SECONDS: Final = 3.0
 FULL_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 3.0
@@ -71,6 +65,11 @@ _ANEW: Final = 3  # times that pages are begun again when the table changed mean
 #: Between two requests for topics that the log shows: who copies an old log meets many topics that
 #: were deleted, and a table of ten thousand topics has two megabytes.
 _TOPICS_SECONDS: Final = 1.0
+
+
+class NotTheMaster(Exception):
+    """The broker at the master's address is not this slave's master. Its tables are not copied:
+    they would delete what only this slave has."""
 
 
 class MetadataSync:
@@ -291,22 +290,22 @@ class MetadataSync:
             await self._check_master()
 
     async def _check_master(self) -> None:
-        """To be called after an answer, and before it is used. Raises NotTheMaster if it is not
-        known to be that of the master whose log is copied.
+        """Check that the last answer came from the master whose log this slave has; call this
+        before the answer is used. Raises NotTheMaster, RemotingError.
 
         A master that lost its disk comes back at its address with an empty log and empty tables,
-        and may be no master any more.
+        and may no longer be the master.
         """
         end = self._store.commit_log.end
         try:
             status = HARuntimeInfo.decode(await self._ask(RequestCode.GET_BROKER_HA_STATUS))
         except (RemotingError, BodyError) as error:
-            if not isinstance(error, BodyError) and (
-                error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            if isinstance(error, BodyError) or (
+                error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             ):
-                raise
-            self.log_end = 0
-            return
+                self.log_end = 0
+                return
+            raise
         if not status.master:
             raise NotTheMaster("it is a slave")
         self.log_end = status.master_commit_log_max_offset
@@ -353,8 +352,8 @@ class MetadataSync:
             self._store.cleanup.wake()
 
     async def _is_deleted(self, topic: str, *, notes: bool) -> bool:
-        """Tell whether the master has no messages of a topic that is missing in its table. If it
-        `notes` deleted topics, but not this one, it has none only if there are none here.
+        """Tell whether the master has no messages of a topic that is missing in its table. A master
+        that `notes` deletions, but not this one, has not deleted the messages that are here.
 
         An official broker that becomes master within seconds after a topic was created may have its
         messages, but does not have the topic until a message is sent to it.

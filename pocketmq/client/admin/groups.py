@@ -194,12 +194,11 @@ class GroupAdmin(Servers):
         answers = await self._each(masters, RequestCode.GET_CONSUME_STATS, header)
 
         def read(bodies: Iterable[bytes | memoryview]) -> ConsumeStats:
-            stats = ConsumeStats()
-            for part in map(ConsumeStats.decode, bodies):
-                stats.consume_tps += part.consume_tps
-                for queue, progress in part.offset_table.items():
-                    stats.offset_table[self._namespace.unwrap_queue(queue)] = progress
-            return stats
+            parts = [ConsumeStats.decode(body) for body in bodies]
+            return ConsumeStats(
+                consume_tps=sum((part.consume_tps for part in parts), 0.0),
+                offset_table=self._by_queue(part.offset_table for part in parts),
+            )
 
         return await read_answers(read, answers.values())
 

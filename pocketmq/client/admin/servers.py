@@ -7,7 +7,7 @@ that change name servers go to each of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final, Self, TypeVar
 
 from pocketmq.client.backoff import retry
@@ -236,6 +236,14 @@ class Servers:
         if not found and missing is not None:
             raise missing
         return found
+
+    def _by_queue(self, tables: Iterable[Mapping[MessageQueue, T]]) -> dict[MessageQueue, T]:
+        """Merge the tables of several brokers, with the queues' names outside the namespace."""
+        return {
+            self._namespace.unwrap_queue(queue): value
+            for table in tables
+            for queue, value in table.items()
+        }
 
     async def _each_list(
         self, masters: dict[str, str], code: RequestCode, body: bytes

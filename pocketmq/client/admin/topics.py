@@ -201,12 +201,11 @@ class TopicAdmin(Servers):
         )
 
         def read(bodies: Iterable[bytes | memoryview]) -> TopicStatsTable:
-            stats = TopicStatsTable()
-            for part in map(TopicStatsTable.decode, bodies):
-                stats.topic_put_tps += part.topic_put_tps
-                for queue, bounds in part.offset_table.items():
-                    stats.offset_table[self._namespace.unwrap_queue(queue)] = bounds
-            return stats
+            parts = [TopicStatsTable.decode(body) for body in bodies]
+            return TopicStatsTable(
+                topic_put_tps=sum((part.topic_put_tps for part in parts), 0.0),
+                offset_table=self._by_queue(part.offset_table for part in parts),
+            )
 
         return await read_answers(read, answers.values())
 

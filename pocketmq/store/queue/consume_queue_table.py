@@ -418,8 +418,10 @@ class ConsumeQueueTable:
                 except StoreError as error:
                     log.error("queue %s/%d is not removed: %s", topic, queue_id, error)
                     continue
-                is_left_over = bounds is not None and bounds.physical < 0 and not bounds.next
-                if is_left_over or (bounds is not None and 0 <= bounds.physical <= end):
+                if bounds is None:
+                    continue
+                is_left_over = bounds.physical < 0 and not bounds.next
+                if is_left_over or 0 <= bounds.physical <= end:
                     self._delete_queue(topic, queue_id)
                 yield
 

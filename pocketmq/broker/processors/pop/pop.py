@@ -305,6 +305,8 @@ class PopProcessor:
     def _start(self, header: PopMessageRequestHeader, source: _Source) -> bool:
         """If a group is new in many queues, let it start in some of them; return whether the others
         can start as they are popped."""
+        if len(source.queues) <= _STARTS:
+            return True
         group, topic = header.consumer_group, source.topic
         committed = self._offsets.offsets(group, topic)
         if len(source.queues) - len(committed) <= _STARTS:
