@@ -38,7 +38,7 @@ from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, seconds, seconds_or_none
 from pocketmq.client.routes.name_server_list import REFRESH_PERIOD, NameServerList
-from pocketmq.client.routes.name_servers import NameServers
+from pocketmq.client.routes.name_servers import NAMESRV_TIMEOUT, NameServers
 from pocketmq.client.routes.route import RouteTable
 from pocketmq.client.routes.vip_channel import VipChannel, vip_address
 from pocketmq.kept_task import KeptTask
@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 ROUTE_POLL_PERIOD = 30.0
 #: Default timeout of one request to a broker, seconds.
 BROKER_TIMEOUT = 5.0
-#: Seconds that connecting to a name server may take at least, even if less time is left.
-LEAST_CONNECT_TIME = 0.5
+#: Seconds that an attempt to reach a name server may take at least, even if less time is left.
+LEAST_ATTEMPT = 0.5
 
 T = TypeVar("T")
 
@@ -170,13 +170,15 @@ class ClientInstance:
         self.every(self._heartbeat_interval, self.heartbeat.send_all, "heartbeat")
 
     async def with_name_server(self, ask: Callable[[float], Awaitable[T]]) -> T:
-        """Return the result of `ask`, which is called with the seconds left. While it raises
-        NoNameServer, call it again for up to `start_timeout` seconds.
+        """Return the result of `ask`, which is called with the seconds that it may take. While it
+        raises NoNameServer, call it again for up to `start_timeout` seconds; without that option,
+        call it once.
 
         Raises:
             NoNameServer: no name server was found in that time. Other errors of `ask` are raised.
         """
         timeout = self._start_timeout or 0.0
+        least = NAMESRV_TIMEOUT if self._start_timeout is None else LEAST_ATTEMPT
 
         def waiting() -> None:
             told = fields(client_id=self.client_id)
@@ -184,15 +186,18 @@ class ClientInstance:
                 "the %s waits up to %g s for a name server", self._owner, timeout, extra=told
             )
 
-        return await retry(ask, timeout, NoNameServer, waiting=waiting)
+        def attempt(left: float) -> Awaitable[T]:
+            return ask(max(left, least))
 
-    async def _find_name_server(self, left: float) -> None:
+        return await retry(attempt, timeout, NoNameServer, waiting=waiting)
+
+    async def _find_name_server(self, timeout: float) -> None:
         """Fetch the list of name servers, and connect to one if `start` has to wait for that."""
         if self._closed:
             raise NotRunning(self._owner, SHUT_DOWN)
         await self._list.fetch()
         if self._start_timeout is not None:
-            await self.name_servers.connect(timeout=max(left, LEAST_CONNECT_TIME))
+            await self.name_servers.connect(timeout=timeout)
 
     async def shutdown(self) -> None:
         """Unregister the groups, cancel every task, and close every connection."""

@@ -673,6 +673,14 @@ async def test_sql92_is_told_to_brokers_and_checked_at_the_start(cluster: FakeCl
     c.on("T", sql="amount >")(print)
     with pytest.raises(SubscriptionParseFailed, match="no such thing"):
         await c.start()
+    # Another broker is asked while the first does not answer, and none is no reason to fail.
+    cluster["b"].check_answer, cluster["a"].check_answer = cluster["a"].check_answer, Response()
+    await cluster["a"].stop()
+    with pytest.raises(SubscriptionParseFailed, match="no such thing"):
+        await c.start()
+    await cluster["b"].stop()
+    await c.start()
+    await c.shutdown()
 
 
 async def test_a_lost_connection_is_told_and_made_again(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import (
     NoNameServer,
@@ -275,6 +276,43 @@ async def test_a_start_that_finds_no_name_server_says_so(unused_port: str) -> No
         with pytest.raises(NoNameServer, match=unused_port):
             await client.start()
         await client.shutdown()
+
+
+async def test_a_start_waits_for_a_name_server_that_hangs(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.name_server.hangs = True
+    consumer = PushConsumer("G", {"T": "*"}, namesrv=cluster.namesrv, start_timeout=30.0)
+    starting = asyncio.create_task(consumer.start())
+    await until(lambda: "waits up to 30 s for a name server" in caplog.text)
+    assert not starting.done()
+    cluster.name_server.release()
+    await starting
+    await consumer.shutdown()
+
+
+@pytest.mark.parametrize("call", ["start", "subscribe", "assign", "share"])
+async def test_a_name_server_that_hangs_is_told_when_the_time_is_over(
+    cluster: FakeCluster, call: str
+) -> None:
+    options: dict[str, Any] = {"namesrv": cluster.namesrv, "start_timeout": 0.1}
+    async with (
+        PushConsumer("G", **options) as push,
+        PullConsumer("H", **options) as pull,
+    ):
+        started = PushConsumer("I", {"T": "*"}, **options)
+        cluster.name_server.hangs = True
+        calls: dict[str, Callable[[], Awaitable[None]]] = {
+            "start": started.start,
+            "subscribe": lambda: push.subscribe("T"),
+            "assign": lambda: pull.assign("T"),
+            "share": lambda: pull.subscribe("T"),
+        }
+        with pytest.raises(NoNameServer, match=r"no name server answered within 0\.5 s"):
+            await calls[call]()
+        cluster.name_server.release()
+        await calls[call]()
+        await started.shutdown()
 
 
 async def test_a_shutdown_ends_a_start_that_waits(

@@ -221,12 +221,12 @@ class PullConsumer(ConsumerState):
             tags: `"*"` for all messages, or `"TagA || TagB"`.
             sql: a SQL92 condition on properties, instead of `tags`.
 
-            Raises:
-                InvalidName: the topic, the tags or the SQL condition are malformed.
-                TypeError: an argument has the wrong type.
-                ValueError: the topic is already read in a different way (`unassign` it first).
-                NotRunning: the consumer is not running here.
-                NoNameServer: no name server answers within `start_timeout`.
+        Raises:
+            InvalidName: the topic, the tags or the SQL condition are malformed.
+            TypeError: an argument has the wrong type.
+            ValueError: the topic is already read in a different way (`unassign` it first).
+            NotRunning: the consumer is not running here.
+            NoNameServer: no name server answers within `start_timeout`.
             RemotingError: a broker cannot evaluate the SQL condition.
         """
         session = self._sessions.running()
@@ -516,7 +516,7 @@ class PullConsumer(ConsumerState):
     async def _begun(self, topic: str, kind: Kind, expression: Expression) -> TopicRoute | None:
         session = self._sessions.running()
         return await session.instance.with_name_server(
-            lambda _: session.assignment.begin(topic, kind, expression)
+            lambda timeout: session.assignment.begin(topic, kind, expression, timeout=timeout)
         )
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:

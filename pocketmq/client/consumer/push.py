@@ -306,7 +306,7 @@ class PushConsumer(ConsumerState, Routing):
 
         Raises:
             NotRunning: the consumer is not running here.
-            NoNameServer: no name server answers.
+            NoNameServer: no name server answers within `start_timeout`.
             InvalidName: the topic, the tags or the SQL condition are malformed.
             TypeError, ValueError: as `on`; or a handler is missing.
             RemotingError: a broker cannot evaluate the SQL condition.

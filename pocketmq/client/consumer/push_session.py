@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import Any
@@ -180,7 +181,7 @@ class PushSession:
         if isinstance(self.store, LocalOffsetStore):
             await self.store.load()
         options = self._options
-        await self.instance.with_name_server(lambda _: self.wanted.begin_all())
+        await self.instance.with_name_server(self.wanted.begin_all)
         instance = self.instance
         # Brokers must know this client before a rebalance can assign it queues.
         await instance.heartbeat.send_all()
@@ -211,7 +212,7 @@ class PushSession:
         self.wanted.add(route.topic, route.expression, route.handler(self._adapt))
         try:
             self.wanted.check()
-            await self.wanted.begin(route.topic)
+            await self.instance.with_name_server(partial(self.wanted.begin, route.topic))
         except BaseException:
             self.wanted.forget(route.topic)
             raise

@@ -61,22 +61,25 @@ class PushSubscriptions:
             topics = ", ".join(sorted(missing))
             raise ValueError(f"no handler for {topics}, while other topics have one")
 
-    async def begin_all(self) -> None:
-        """Begin to read all topics; raises as `begin`."""
+    async def begin_all(self, timeout: float) -> None:
+        """Begin to read all topics; raises as `begin`, which has `timeout` seconds for each."""
         for topic in tuple(self._expressions):  # a copy: `subscribe` may add topics
-            await self.begin(topic)
+            await self.begin(topic, timeout)
         if self._retry_topic is not None:
-            await self._begin(self._retry_topic, EVERYTHING, "begin")
+            await self._begin(self._retry_topic, EVERYTHING, "begin", timeout)
 
-    async def begin(self, topic: str) -> None:
-        """Begin to read one topic. Raises InvalidName, NoNameServer, and a broker's error for a
-        condition that it cannot evaluate."""
-        await self._begin(self._instance.namespace.wrap(topic), self._expressions[topic], None)
+    async def begin(self, topic: str, timeout: float) -> None:
+        """Begin to read one topic. Raises InvalidName, NoNameServer if none answers within
+        `timeout` seconds, and a broker's error for a condition that it cannot evaluate."""
+        wire_topic = self._instance.namespace.wrap(topic)
+        await self._begin(wire_topic, self._expressions[topic], None, timeout)
 
-    async def _begin(self, topic: str, expression: Expression, start: Position | None) -> None:
+    async def _begin(
+        self, topic: str, expression: Expression, start: Position | None, timeout: float
+    ) -> None:
         shared = self._retry_topic is not None
         kind = Kind.SHARED if shared else Kind.FOLLOWED
-        route = await self._assignment.begin(topic, kind, expression, start)
+        route = await self._assignment.begin(topic, kind, expression, start, timeout=timeout)
         if shared:
             self._rebalancer.topics.add(topic)
         elif route is not None:

@@ -9,18 +9,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container
 from enum import Enum
 
 import msgspec
 
 from pocketmq.client.consumer.expression import SQL92, Expression
+from pocketmq.client.errors import RemotingError, is_silence
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import Position
 from pocketmq.client.routes.route import TopicRoute
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
 from pocketmq.remoting.codes import RequestCode
+
+log = logging.getLogger(__name__)
+
+#: How many brokers are asked to check a condition before it stays unchecked.
+MAX_CHECKS = 3
 
 
 class Kind(Enum):
@@ -70,19 +77,27 @@ async def check_expression(
 ) -> None:
     """Let a broker of the topic check a SQL92 condition; tags need no check.
 
-    Reference: MQClientInstance.checkClientInBroker.
+    While no broker answers, the condition stays unchecked, and pulls report what is wrong with it.
+    Reference: MQClientInstance.checkClientInBroker, which fails then.
 
     Raises:
-        RemotingError: the broker cannot evaluate the condition, or does not answer.
+        RemotingError: the broker cannot evaluate the condition.
     """
     if expression.type != SQL92:
         return
     data = SubscriptionData(expression_type=SQL92, sub_string=expression.text, topic=route.topic)
     body = CheckClientRequestBody(client_id=instance.client_id, group=group, subscription_data=data)
-    for broker in sorted(route.addresses())[:1]:
-        await instance.request(
-            instance.routes.address(broker),
-            RequestCode.CHECK_CLIENT_CONFIG,
-            body=body.encode(),
-            broker=broker,
-        )
+    for broker in sorted(route.addresses())[:MAX_CHECKS]:
+        try:
+            await instance.request(
+                instance.routes.address(broker),
+                RequestCode.CHECK_CLIENT_CONFIG,
+                body=body.encode(),
+                broker=broker,
+            )
+        except RemotingError as error:
+            if not is_silence(error):
+                raise
+            log.debug("broker %s did not check a condition: %s", broker, error)
+        else:
+            return

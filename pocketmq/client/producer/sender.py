@@ -216,7 +216,7 @@ class Sender:
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """Return the writable queues, after waiting for a route until the deadline; raises
-        NoRouteInfo, NoNameServer, RemotingTimeout."""
+        NoRouteInfo, NoNameServer."""
         return (await self._publish_queues(topic, deadline)).queues
 
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:

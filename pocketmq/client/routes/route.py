@@ -21,7 +21,6 @@ from pocketmq.client.errors import (
     NoRouteInfo,
     NotRunning,
     RemotingError,
-    RemotingTimeout,
     RouteUnavailable,
 )
 from pocketmq.client.log_fields import fields
@@ -197,8 +196,8 @@ class RouteTable:
     async def for_publish(self, topic: str, *, timeout: float = NAMESRV_TIMEOUT) -> TopicRoute:
         """Return the route for sends, requested on first use; for an unknown topic, the template's.
 
-        Raises NoRouteInfo if no route has a writable queue, NoNameServer if no name server answers,
-        RemotingTimeout after `timeout` seconds, NotRunning at a shutdown.
+        Raises NoRouteInfo if no route has a writable queue, NoNameServer if no name server answers
+        within `timeout` seconds, NotRunning at a shutdown.
         """
         route = self._routes.get(topic)
         if route is not None and route.publish.queues:
@@ -234,13 +233,14 @@ class RouteTable:
         while True:
             try:
                 return await self.for_publish(topic, timeout=max(deadline - loop.time(), 0.0))
-            except RemotingTimeout as error:
-                if last is not None:
-                    raise last.take() from None
-                why = f"no name server answered within {timeout:.3g} s"
-                raise RouteUnavailable(topic, why) from error
             except (NoRouteInfo, NoNameServer) as error:
                 left = deadline - loop.time()
+                if left <= 0 and isinstance(error, NoNameServer):
+                    # The deadline cut off this request: what came before it says more.
+                    if last is not None:
+                        raise last.take() from None
+                    why = f"no name server answered within {timeout:.3g} s"
+                    raise RouteUnavailable(topic, why) from error
                 if left < LEAST_WAIT or not error.retriable:
                     raise
                 if last is None and topic not in self._misses:
@@ -273,7 +273,10 @@ class RouteTable:
     async def for_subscribe(
         self, topic: str, *, timeout: float = NAMESRV_TIMEOUT
     ) -> TopicRoute | None:
-        """Return the route for reading, None while the topic does not exist; poll from now on."""
+        """Return the route for reading, None while the topic does not exist; poll from now on.
+
+        Raises NoNameServer if no name server answers within `timeout` seconds.
+        """
         self._watched.add(topic)
         route = self._routes.get(topic)
         if route is not None and not route.provisional:
@@ -330,7 +333,7 @@ class RouteTable:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(task)
         except TimeoutError:
-            raise RemotingTimeout(f"no route of topic {topic} within {timeout:.3f} s") from None
+            raise NoNameServer(f"no name server answered within {timeout:.3g} s") from None
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if task.cancelled() and not (current and current.cancelling()):

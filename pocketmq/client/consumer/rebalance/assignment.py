@@ -30,6 +30,7 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.client.offsets import Position, QueueOffsets
 from pocketmq.client.parameters import unix_seconds
+from pocketmq.client.routes.name_servers import NAMESRV_TIMEOUT
 from pocketmq.client.routes.route import TopicRoute
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import RETRY_PREFIX
@@ -120,17 +121,24 @@ class Assignment(Generic[M]):
         return unix_seconds(max(answered)) if answered else None
 
     async def begin(
-        self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
+        self,
+        topic: str,
+        kind: Kind,
+        expression: Expression,
+        start: Position | None = None,
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
     ) -> TopicRoute | None:
         """Read a topic from now on. Return its route; None if it does not exist: then a rebalance
         follows when it is created.
 
-        Raises InvalidName, NotRunning, NoNameServer, ValueError if the topic is already read in a
-        different way, and a broker's error for a SQL92 condition that it cannot evaluate.
+        Raises InvalidName, NotRunning, NoNameServer if none answers within `timeout` seconds,
+        ValueError if the topic is already read in a different way, and a broker's error for a
+        SQL92 condition that it cannot evaluate.
         """
         self._instance.check_running()
         check_topic_name(topic)
-        route = await self._instance.routes.for_subscribe(topic)
+        route = await self._instance.routes.for_subscribe(topic, timeout=timeout)
         if route is not None:
             await check_expression(self._instance, self._group, route, expression)
         if self._begin(topic, kind, expression, start, route) and route is None:
