@@ -87,7 +87,7 @@ class MessageStore:
         refuse, accept, lack_replicas: see `StoreWriter`.
         cut, withhold, confirm: see `LogCut`.
         get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
-            properties_at, record_at, is_queued: see `StoreReader`.
+            properties_at, record_at, message_at, is_queued: see `StoreReader`.
     """
 
     def __init__(
@@ -238,6 +238,7 @@ class MessageStore:
         self.store_time_at = reader.store_time_at
         self.properties_at = reader.properties_at
         self.record_at = reader.record_at
+        self.message_at = reader.message_at
         self.is_queued = reader.is_queued
 
     @property

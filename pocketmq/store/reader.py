@@ -16,13 +16,14 @@ import msgspec
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.properties import TAGS
-from pocketmq.message.record import Record
+from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError, properties_of
 from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of, work_of
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, Entry, unpack_entry
+from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
@@ -505,16 +506,24 @@ class StoreReader:
         """Return the record that begins at a physical offset. Raises `RecordNotFound`."""
         return self._log.record_at(physical_offset)
 
+    def message_at(self, physical_offset: int, *, check_crc: bool = True) -> Record:
+        """Return the message at a physical offset that a client named.
+
+        Raises `RecordNotFound`, also for bytes in the body of a message that only look like a record.
+        """
+        try:
+            record = decode(self.record_at(physical_offset), check_crc=check_crc)
+        except RecordError as error:
+            raise RecordNotFound(physical_offset, str(error)) from None
+        if not self.is_queued(record):
+            raise RecordNotFound(physical_offset, "no queue has it")
+        return record
+
     def is_queued(self, record: Record) -> bool:
-        """Tell whether a queue has this record: where a client names a physical offset, there may
-        be bytes in the body of a message that only look like a record."""
+        """Tell whether a queue has this record, as it has every acknowledged message."""
         queue = self._find(record.topic, record.queue_id)
-        if queue is None:
-            return False
-        entry = queue.entry(record.queue_offset)
-        if entry is None:  # with SYNC_FLUSH, it gets its entry when it is on the disk
-            return queue.max_offset <= record.queue_offset < queue.next_offset
-        return entry[0] == record.physical_offset
+        entry = queue.entry(record.queue_offset) if queue is not None else None
+        return entry is not None and entry[0] == record.physical_offset
 
     def _accepts(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import Final
+
 import msgspec
 import pytest
 
@@ -10,9 +13,12 @@ from pocketmq.message.record import decode
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import VERSION, RequestCode
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.settings.properties_file import parse_properties
 from tests.broker.conftest import Client, Connect, StartBroker
 
+PHYSICAL_OFFSET: Final = Struct(">q")
+PHYSICAL_OFFSET_AT: Final = 28  # in a record
 SYSTEM_ERROR = 1
 
 
@@ -136,6 +142,35 @@ async def test_places_without_a_message(client: Client, topic: str, offset: str)
 
     assert answer.code == SYSTEM_ERROR
     assert f"can not find message by the offset, {offset}" in (answer.remark or "")
+
+
+async def test_bytes_in_a_body_that_look_like_a_record_are_no_message(
+    client: Client, topic: str
+) -> None:
+    """They could reach over the messages of others that follow."""
+
+    async def send(body: bytes) -> tuple[int, bytes]:
+        sent = await client.send(topic, body)
+        place = decode_offset_msg_id(sent.ext_fields["msgId"]).physical_offset
+        return place, bytes((await view(place)).body)
+
+    async def view(place: int) -> Command:
+        fields = {"offset": str(place)}
+        return await client.request(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields=fields)
+
+    _, record = await send(b"of somebody else")
+    place, second = await send(b"-" * len(record))
+    # Where the next record with such a body begins is easy to foresee.
+    forged = place + len(second) + second.index(b"-" * len(record))
+    made_up = bytearray(record)
+    PHYSICAL_OFFSET.pack_into(made_up, PHYSICAL_OFFSET_AT, forged)
+    _, third = await send(bytes(made_up))
+    assert decode(third[second.index(b"-" * len(record)) :]).physical_offset == forged
+
+    answer = await view(forged)
+
+    assert answer.code == SYSTEM_ERROR
+    assert f"can not find message by the offset, {forged}" in (answer.remark or "")
 
 
 async def test_codes_that_are_not_served(client: Client) -> None:

@@ -21,8 +21,6 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.message import MessageQueue
-from pocketmq.message.record import decode
-from pocketmq.message.record_layout import RecordError
 from pocketmq.message.retry_topic import topics_of
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -112,12 +110,9 @@ class ForwardProcessor:
             fields["groupSysFlag"] = str(settings.group_sys_flag)
         try:
             place = decode_offset_msg_id(header.msg_id or "")
+            stored_topic = self._store.message_at(place.physical_offset).topic
             record = bytes(self._store.record_at(place.physical_offset))
-            stored = decode(record)
-            if not self._store.is_queued(stored):
-                raise RecordNotFound(place.physical_offset, "no queue has it")
-            stored_topic = stored.topic
-        except (InvalidMessageId, RecordNotFound, RecordError) as error:
+        except (InvalidMessageId, RecordNotFound) as error:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"the message to consume is not here: {error}"
             ) from None

@@ -18,7 +18,6 @@ from pocketmq.broker.tables.consumer_filter import ConsumerFilters
 from pocketmq.broker.tables.consumer_groups import ConsumerGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.record import decode as decode_record
 from pocketmq.remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -128,13 +127,12 @@ class MessageQueryProcessor:
         """Return the record at a physical offset (the second half of an offset message id)."""
         offset = request.header.offset
         try:
-            record = self._store.record_at(offset)
-            topic = decode_record(record, check_crc=False).topic
+            topic = self._store.message_at(offset, check_crc=False).topic
             if request.caller is not None:
                 # Check the topic of the record: the client can set any topic in the header.
                 request.caller.require_topic(topic, "Get", "Sub")
             if offset >= self._begin_of(topic):
-                return Response(body=record)
+                return Response(body=self._store.record_at(offset))
         except RecordNotFound:
             pass
         return Response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
@@ -142,7 +140,7 @@ class MessageQueryProcessor:
     def _begin_of(self, topic: str) -> int:
         """Return the physical offset at which a topic was created. Earlier messages are of another
         one of its name, whose readers may have been others. Those of a topic that was only deleted
-        are still found, as with the official broker."""
+        are still found by their keys, as with the official broker."""
         return 0 if self._topics.get(topic) is None else self._topics.created(topic)
 
     def entries(self, request: Request[QueryConsumeQueueRequestHeader]) -> Response:

@@ -18,12 +18,11 @@ from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.properties import find
-from pocketmq.message.record import Record, decode
+from pocketmq.message.record import Record
 from pocketmq.message.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_V1,
-    RecordError,
     encode_into,
     record_size,
 )
@@ -79,10 +78,10 @@ class HalfMessageHook:
 def half_at(store: MessageStore, physical_offset: int) -> Record | None:
     """Return the half message at a physical offset; None if there is none."""
     try:
-        record = decode(store.record_at(physical_offset))
-    except (RecordNotFound, RecordError):
+        record = store.message_at(physical_offset)
+    except RecordNotFound:
         return None
-    return record if record.topic == HALF_TOPIC and store.is_queued(record) else None
+    return record if record.topic == HALF_TOPIC else None
 
 
 def is_gone(half: Record, destinations: Destinations) -> bool:

@@ -31,8 +31,7 @@ from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from pocketmq.message.record import Record, decode
-from pocketmq.message.record_layout import RecordError
+from pocketmq.message.record import Record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
@@ -237,14 +236,13 @@ class EndTransactionProcessor:
         ended since it was given up."""
         try:
             place = decode_offset_msg_id(request.header.msg_id or "")
-            record = decode(self._store.record_at(place.physical_offset))
-        except (InvalidMessageId, RecordNotFound, RecordError) as error:
+            record = self._store.message_at(place.physical_offset)
+        except (InvalidMessageId, RecordNotFound) as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
         # In another topic, a client may have set these properties.
         if (
             record.topic != TRANS_CHECK_MAX_TIME_TOPIC
             or not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= record.properties.keys()
-            or not self._store.is_queued(record)
         ):
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
         if is_gone(record, self._put_hooks.destinations):
