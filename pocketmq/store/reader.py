@@ -509,7 +509,7 @@ class StoreReader:
     def message_at(self, physical_offset: int, *, check_crc: bool = True) -> Record:
         """Return the message at a physical offset that a client named.
 
-        Raises `RecordNotFound`, also for bytes in the body of a message that only look like a record.
+        Raises `RecordNotFound`, also for bytes in a body that only look like a record.
         """
         try:
             record = decode(self.record_at(physical_offset), check_crc=check_crc)
