@@ -45,6 +45,7 @@ _HEADS: Final = tuple(
 )
 _HEAD_V4: Final = _HEADS[0]
 _SIZE_AND_MAGIC: Final = Struct(">iI")
+_MAX_AFTER_BODY: Final = 2 * (2 + 0xFFFF)  # bytes of topic and properties, with their lengths
 _U16: Final = Struct(">H")
 _LENGTH: Final = Struct(">I")
 _I64: Final = Struct(">q")
@@ -246,6 +247,29 @@ def size_of_parts(buffer: ReadableBuffer, at: int = 0) -> int | None:
     except (StructError, IndexError):
         return None
     return end - at if end <= len(buffer) else None
+
+
+def claimed_end(buffer: ReadableBuffer, at: int, physical_offset: int) -> int:
+    """Return where the record at `at` ends by its own head, although it cannot be decoded; `at` if
+    that is not the head of a record of this physical offset.
+
+    What looks like a record before that end may be in the body, where a client put it. `size` may
+    be 0 (it is written last): then the end is that of the body, or of what is written after it.
+    """
+    try:
+        size, magic = peek(buffer, at)
+        hosts = _MAGIC_AND_FLAG.unpack_from(buffer, at + 4)[1]
+        own_offset = _I64.unpack_from(buffer, at + PHYSICAL_OFFSET_AT)[0]
+        end: int = at + _HEADS[hosts >> 4 & 3].size
+        end += _LENGTH.unpack_from(buffer, end - 4)[0]
+    except (StructError, RecordError):
+        return at
+    if magic not in (MAGIC_V1, MAGIC_V2) or own_offset != physical_offset or end > len(buffer):
+        return at
+    if size == 0:
+        return max(end, at + (size_of_parts(buffer, at) or 0))
+    # Both lengths have to be right, so that damage to one of them hides no good records.
+    return at + size if end < at + size <= min(end + _MAX_AFTER_BODY, len(buffer)) else at
 
 
 def properties_of(record: memoryview) -> dict[str, str]:

@@ -237,3 +237,20 @@ def test_blank() -> None:
     assert buffer[:24] + buffer[32:] == b"x" * 56  # only the head is written
     with pytest.raises(TruncatedRecord):
         layout.peek(buffer, 60)
+
+
+@given(fields(), st.data())
+def test_the_end_that_a_head_claims(values: dict[str, Any], data: st.DataObject) -> None:
+    """Of a record that was written up to any place after its head, with its size or without."""
+    raw = encoded(values)
+    head = layout.record_size(0, 0, 0, values["sys_flag"]) - 3
+    body_end = head + len(values["body"])
+    cut = data.draw(st.integers(head, len(raw)))
+    written = raw[:cut] + bytes(len(raw) - cut + 9)
+    own = values["physical_offset"]
+    assert layout.claimed_end(b"xy" + written, 2, own) == 2 + len(raw)
+    unsized = bytes(4) + written[4:]
+    assert body_end <= layout.claimed_end(unsized, 0, own) <= len(unsized)
+    assert layout.claimed_end(unsized, 0, own ^ 1) == 0
+    assert layout.claimed_end(written[: head - 1], 0, own) == 0
+    assert layout.claimed_end(patched(written, head - 4, ">i", len(raw)), 0, own) == 0

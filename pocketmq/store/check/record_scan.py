@@ -12,6 +12,7 @@ from pocketmq.message.record_layout import (
     MIN_BLANK,
     MIN_RECORD,
     RecordError,
+    claimed_end,
     peek,
     size_of_parts,
 )
@@ -106,7 +107,7 @@ def _gap(file: MappedFile, at: int) -> Gap:
     for length in (size, size_of_parts(view, at)):
         if length is not None and length >= MIN_RECORD and _goes_on(view, base, at + length):
             return Gap(at, at + length, reason)
-    for place in magic_places(file, at + 1):
+    for place in magic_places(file, max(at + 1, claimed_end(view, at, base + at))):
         if _is_record(view, base, place):
             return Gap(at, place, reason)
     return Gap(at, file.size, reason)

@@ -22,6 +22,7 @@ from pocketmq.message.record_layout import (
     MIN_BLANK,
     CorruptRecord,
     RecordError,
+    claimed_end,
     peek,
     size_of_parts,
 )
@@ -152,10 +153,12 @@ class LogWalk:
         """Good records after `end` that were written after the last one before it.
 
         Older ones are remains of an earlier life of the log that a recovery cut off; unless it
-        `wiped` them, as pocketmq's does and the reference's does not.
+        `wiped` them, as pocketmq's does and the reference's does not. Nor is what only looks like a
+        record in the body of one that was not written to its end.
         """
-        for file in self._behind(self.end):
-            start = max(0, self.end - file.base_offset)
+        begin = self._claimed_end()
+        for file in self._behind(begin):
+            start = max(0, begin - file.base_offset)
             for at in magic_places(file, start):
                 try:
                     record = decode(file.view, at)
@@ -168,6 +171,13 @@ class LogWalk:
                     messages = sum(1 for _ in LogWalk(self._files, offset))
                     return Survivors(offset, record.store_timestamp, messages)
         return None
+
+    def _claimed_end(self) -> int:
+        file = self._files.find(self.end)
+        if file is None:
+            return self.end
+        at = self.end - file.base_offset
+        return file.base_offset + claimed_end(file.view, at, self.end)
 
     def _behind(self, end: int) -> list[MappedFile]:
         return [file for file in self._files.mapped if file.base_offset + file.size > end]

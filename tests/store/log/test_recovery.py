@@ -16,8 +16,9 @@ import pytest
 
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import decode
-from pocketmq.message.record_layout import MAGIC_V1
+from pocketmq.message.record_layout import MAGIC_V1, PHYSICAL_OFFSET_AT
 from pocketmq.message.tags import tag_hash
+from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
 from pocketmq.store.results import PutStatus
 
@@ -252,6 +253,40 @@ async def test_a_write_that_the_killed_process_did_not_complete(
     else:
         assert told.levelno == logging.WARNING
         assert "20 messages that the last process did not complete" in told.getMessage()
+    await opened.close()
+
+
+@pytest.mark.parametrize("writer", ["master", "slave"])
+@pytest.mark.parametrize("checked", [False, True])
+async def test_what_looks_like_a_record_in_an_unfinished_one_is_none(
+    bench: Any, caplog: Any, writer: str, checked: bool
+) -> None:
+    """A client can foresee where its message is stored. A master writes the first four bytes last,
+    a slave what it receives in its order."""
+    store = bench.open()
+    first = bench.put(store, body=b"." * 100)
+    whole = bench.segment().read_bytes()[: first.end_offset]
+    body_at, at = whole.index(b"." * 100), first.end_offset
+    made_up = bytearray(whole)
+    struct.pack_into(">q", made_up, PHYSICAL_OFFSET_AT, at + body_at)
+    bench.put(store, body=made_up + b"." * 100)
+    store.settle()
+    crashed = bench.copy("killed")
+    log = crashed.segment()
+    unwritten = at + body_at + len(made_up) + 50
+    patch(log, unwritten, bytes(200))
+    if writer == "master":
+        patch(log, at, bytes(4))
+    assert decode(log.read_bytes(), at + body_at).physical_offset == at + body_at
+
+    if checked:
+        report = check_store(crashed.config())
+        assert report.starts
+        assert not [problem for problem in report.problems if problem.part == "commitlog"]
+        return
+    opened = crashed.open()
+    assert opened.commit_log.end == at
+    assert "cut off a record that was not written completely" in caplog.text
     await opened.close()
 
 
