@@ -59,6 +59,11 @@ def stated_crc(record: memoryview) -> int | None:
     return None
 
 
+def is_proven(record: memoryview) -> bool:
+    """Return whether a record states its checksum, and has it."""
+    return stated_crc(record) is not None and not is_altered(record)
+
+
 def is_altered(record: memoryview) -> bool:
     """Return whether a record's actual checksum differs from the one that it states."""
     stated = stated_crc(record)

@@ -306,7 +306,10 @@ class StoreWriter:
             except (StoreError, OSError) as error:
                 return self._unusable_queue(topic, queue_id, error)
         property_bytes = properties.encode("utf-8", "replace")
-        if self._append_crc:
+        # After a power failure, zeros in properties count as bytes that were not written, unless a
+        # checksum shows that they were stored.
+        has_crc = self._append_crc or 0 in property_bytes
+        if has_crc:
             property_bytes = with_room(property_bytes)
         sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
         if len(born_host) != _IPV4_HOST:
@@ -337,7 +340,7 @@ class StoreWriter:
             sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
             prepared_transaction_offset, body, property_bytes,
         )  # fmt: skip
-        if self._append_crc:
+        if has_crc:
             record = b"".join(parts)[:-FIELD_SIZE]
             parts = record, field(record)
         commit_log.append(parts, size, timestamp)
@@ -397,7 +400,8 @@ class StoreWriter:
         commit_log = self._log
         timestamp = self._clock()
         suffix = properties_suffix.encode("utf-8", "replace")
-        if self._append_crc:
+        has_crc = self._append_crc or 0 in suffix
+        if has_crc:
             suffix = with_room(suffix)
         if len(body) > self._config.max_message_size or sys_flag & (TRANSACTION_MASK | INNER_BATCH):
             return self._illegal(len(body), len(suffix), len(body), sys_flag)
@@ -407,6 +411,10 @@ class StoreWriter:
         )  # fmt: skip
         queue_offset = queue.next_offset
         batch = self._take_apart(body, shared, queue_offset, commit_log.end)
+        if batch.has_zeros and not has_crc:  # as in `put`
+            has_crc = True
+            shared = shared._replace(suffix=with_room(suffix))
+            batch = self._take_apart(body, shared, queue_offset, commit_log.end)
         size, count = batch.size, batch.count
         if count > MOST_IN_BATCH:
             raise BatchBodyError(f"a batch of more than {MOST_IN_BATCH} messages")
@@ -423,7 +431,7 @@ class StoreWriter:
             return self._no_room(error)
         buffer, at = commit_log.place
         entries, physical_offsets = batch.encode_into(buffer, at, physical_offset)
-        if self._append_crc:
+        if has_crc:
             fill_in(memoryview(buffer)[at : at + size])
         commit_log.seal(size, timestamp)
         queue.next_offset = queue_offset + count
@@ -449,8 +457,9 @@ class StoreWriter:
         all have the same store timestamp. `accepted` is that of `put`.
 
         Storing stops before the first message that needs more than an append: a new commit-log or
-        consume-queue file, a queue not seen yet, or a size that is refused. Give that message to
-        `put`, then call `put_many` with the rest. With enabledAppendPropCRC that is each message.
+        consume-queue file, a queue not seen yet, a size that is refused, or zeros in the
+        properties. Give that message to `put`, then call `put_many` with the rest. With
+        enabledAppendPropCRC that is each message.
 
         Returns one result for each stored message; the list may be empty. When the log is flushed
         up to the end of the last one, all of them are on the disk.
@@ -508,6 +517,7 @@ class StoreWriter:
                     or body_length > most_body
                     or properties_length > MAX_PROPERTIES
                     or sys_flag & _SPECIAL
+                    or 0 in encoded
                 ):
                     break
                 if queue.delayed:

@@ -88,6 +88,16 @@ def no_crc() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def zeros_are_lost() -> Iterator[None]:
+    """Zeros in properties count as lost bytes, whatever the checksum says."""
+    with (
+        mock.patch.object(log_walk, "is_proven", lambda _: False),
+        mock.patch.object(record_blocks, "is_proven", lambda _: False),
+    ):
+        yield
+
+
 BUGS = {
     "the log is not synced": Bug("does not open|lost, the log ends", of_files("commitlog")),
     "the names of the log are not synced": Bug(
@@ -120,6 +130,9 @@ BUGS = {
         "not readable",
         patch=no_crc(),
         sync=False,
+    ),
+    "recovery takes zeros in properties for lost bytes": Bug(
+        "lost, the log ends", patch=zeros_are_lost()
     ),
 }
 

@@ -151,6 +151,10 @@ class Traffic:
             self._topics += 1
         return f"T{self._life}_{self._topics}"
 
+    def _zeros(self) -> str:
+        """Return a property with a zero, now and then: lost bytes are read as zeros, too."""
+        return "zero\x01\x00\x02" if self._random.random() < 0.1 else ""
+
     def _body(self) -> bytes:
         self._count += 1
         filler = b"." * self._random.choice((0, 10, 300, 1_500))
@@ -164,7 +168,8 @@ class Traffic:
 
     async def _send(self, connection: Connection, broker: Broker, properties: str = "") -> None:
         key = f"k{self._random.randrange(20)}"
-        await self._put(connection, f"{properties}KEYS\x01{key}\x02", [self._body()], key)
+        more = f"KEYS\x01{key}\x02{self._zeros()}"
+        await self._put(connection, properties + more, [self._body()], key)
 
     async def _send_batch(self, connection: Connection, broker: Broker) -> None:
         await self._put(connection, "", [self._body() for _ in range(self._random.randint(2, 5))])
@@ -229,7 +234,9 @@ class Traffic:
             batch=batch,
         )
         code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-        body = encode_batch((0, body, b"") for body in bodies) if batch else bodies[0]
+        body = bodies[0]
+        if batch:
+            body = encode_batch((0, body, self._zeros().encode()) for body in bodies)
         command = await connection.request(code, header, body, timeout=60.0)
         if command.code != ResponseCode.SUCCESS:
             self.refused.append((command.code, command.remark))

@@ -100,6 +100,37 @@ async def test_without_the_setting_records_stay_as_they_are(bench: Any) -> None:
     assert record.endswith(b"KEYS\x01k")
 
 
+@pytest.mark.parametrize("way", ["alone", "alike", "others", "suffix"])
+async def test_zeros_in_properties_outlast_a_power_failure(bench: Any, way: str) -> None:
+    """There a disk may leave zeros in place of what was not written. A checksum tells these zeros
+    apart."""
+    store = bench.open(**WHOLE)
+    zero = "a\x01b\x00c\x02"
+    for _ in range(300):
+        bench.put(store, properties=TAG, tags_code=CODE)
+    if way == "alone":
+        puts = [("Topic", 0, b"many", TAG + zero, 0, 0, 1, BORN_HOST, 0, 0, CODE)]
+        assert store.put_many(puts) == []
+        assert bench.put(store, properties=TAG + zero, tags_code=CODE).ok
+    else:
+        own = b"" if way == "suffix" else zero.encode()
+        items = [(0, b"%04d" % n, own) for n in range(500)]
+        if way == "others":
+            items = [(0, b"x" * (n + 1), own if n == 7 else b"") for n in range(50)]
+        assert put_batch(store, items, zero if way == "suffix" else "u\x01v\x02").ok
+    for _ in range(300):
+        bench.put(store, properties=TAG, tags_code=CODE)
+    with_crc = [record for record in raw_records(store) if b"__CRC32#" in record]
+    assert len(with_crc) == {"alone": 1, "alike": 500, "others": 50, "suffix": 500}[way]
+    assert all(record[-FIELD_SIZE:] == expected_field(record) for record in with_crc)
+    stored = bench.read_all(store)
+    crashed = bench.copy("crashed")
+    crashed.files.boot_id = lambda: b"another boot, 16"
+    opened = crashed.open(**WHOLE)
+    assert len(bench.read_all(opened)) == len(stored)
+    await opened.close()
+
+
 def invert(path: Path, at: int, size: int = 64) -> None:
     with path.open("r+b") as file:
         file.seek(at)

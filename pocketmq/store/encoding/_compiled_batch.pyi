@@ -5,6 +5,7 @@ from pocketmq.message.buffers import ReadableBuffer
 class CompiledBatch:
     count: int
     size: int
+    has_zeros: bool
     def encode_into(
         self, buffer: bytearray, at: int, physical_offset: int
     ) -> tuple[bytes, Sequence[int]]: ...

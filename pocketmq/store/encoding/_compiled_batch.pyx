@@ -104,6 +104,7 @@ cdef class CompiledBatch:
 
     cdef readonly Py_ssize_t count
     cdef readonly int64_t size
+    cdef readonly bint has_zeros
     cdef Py_buffer _body
     cdef bytes _head
     cdef bytes _topic
@@ -235,6 +236,8 @@ def take_apart(
         length = item.properties_length + suffix_size + is_open(&item, suffix_size)
         if length > MOST_PROPERTIES:
             return None
+        if memchr(item.properties, 0, item.properties_length) != NULL:
+            batch.has_zeros = True
         batch.size += overhead + item.body_length + length
         batch.count += 1
         here += item.size

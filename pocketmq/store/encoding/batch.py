@@ -26,10 +26,12 @@ class Batch(Protocol):
     Attributes:
         count: its messages.
         size: bytes of their records.
+        has_zeros: whether the properties of any message contain zeros.
     """
 
     count: int
     size: int
+    has_zeros: bool
 
     def encode_into(
         self, buffer: bytearray, at: int, physical_offset: int

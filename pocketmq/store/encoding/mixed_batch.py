@@ -44,7 +44,9 @@ class MixedBatch:
         self._shared = shared
         self._queue_offset = queue_offset
         self._physical_offset = physical_offset
-        self._data, self._entries = _encode(body, shared, queue_offset, physical_offset, most)
+        self._data, self._entries, self.has_zeros = _encode(
+            body, shared, queue_offset, physical_offset, most
+        )
         self.count = len(self._entries) // 3
         self.size = len(self._data)
 
@@ -61,8 +63,9 @@ class MixedBatch:
 
 def _encode(
     body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int, most: int
-) -> tuple[bytes, list[int]]:
-    """Return the records, and for each its physical offset, size and tags code, flat."""
+) -> tuple[bytes, list[int], bool]:
+    """Return the records; for each its physical offset, size and tags code, flat; and whether there
+    are zeros in properties."""
     view = memoryview(body)
     # Slicing bytes is faster than slicing memoryviews, as long as there is little to copy.
     source = bytes(body)
@@ -138,6 +141,7 @@ def _encode(
     if not entries:
         raise BatchBodyError("an empty batch")
     texts = [bytes(text) for text in parts[_PROPERTIES_AT::_PARTS]]
-    if may_name(b"".join(texts)) and any(map(is_unfit_for_batch, texts)):
+    all_texts = b"".join(texts)
+    if may_name(all_texts) and any(map(is_unfit_for_batch, texts)):
         raise ReservedInBatch("a message of the batch has a property that has no place in a batch")
-    return b"".join(parts), entries
+    return b"".join(parts), entries, 0 in all_texts

@@ -83,6 +83,7 @@ class UniformBatch:
         self._length = rows.dtype["properties"].itemsize
         self._record_size = shared.overhead + self._body_length + self._length + len(tail)
         self.count = len(rows)
+        self.has_zeros = 0 in rows["properties"].tobytes()
         self.size = self._record_size * self.count
 
     def encode_into(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pocketmq.message.record import Record, decode
-from pocketmq.message.record_crc import DIFFERS, is_altered
+from pocketmq.message.record_crc import DIFFERS, is_altered, is_proven
 from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MAGIC_V1,
@@ -85,7 +85,7 @@ class LogWalk:
                         raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
                     if self._whole_crc and is_altered(file.view[at : at + record.size]):
                         raise CorruptRecord(at, DIFFERS)
-                    if self._is_torn(record):
+                    if self._is_torn(record, file.view[at : at + record.size]):
                         raise CorruptRecord(at, "a part of its properties is missing")
                     self.last = self.end
                     self.end += record.size
@@ -117,10 +117,10 @@ class LogWalk:
         looked at; `last` is the physical offset of the last one."""
         self.end, self.last, self.store_timestamp = end, last, store_timestamp
 
-    def _is_torn(self, record: Record) -> bool:
+    def _is_torn(self, record: Record, data: memoryview) -> bool:
         end = record.physical_offset + record.size
         if self.torn_behind is not None and end > self.torn_behind:
-            return 0 in record.properties_bytes
+            return 0 in record.properties_bytes and not is_proven(data)
         if self._cut_behind is not None and end > self._cut_behind:
             return bytes(record.properties_bytes[-1:]) == b"\0" and not self._has_data_from(end)
         return False

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.properties import CRC32
-from pocketmq.message.record_crc import FIELD_SIZE, is_altered
+from pocketmq.message.record_crc import FIELD_SIZE, is_altered, is_proven
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from pocketmq.store.encoding.index_keys import alike_from
 from pocketmq.store.encoding.tags_codes import tags_code
@@ -110,7 +110,7 @@ def read_block(
         base: the physical offset of the file's first byte.
         whole_crc: a record that differs from its own checksum does not count.
         torn_behind: nor does one with zeros in its properties that ends after this physical
-            offset.
+            offset, unless it has its own checksum.
     """
     places, behind = record_places(view, at, stop, most)
     if not len(places):
@@ -199,15 +199,26 @@ def tags_codes_in_python(view: memoryview, begin: IntArray, end: IntArray) -> In
 
 
 def _torn(view: memoryview, records: Records, torn_behind: int) -> IntArray:
-    """Return the rows of the records that end after a byte and have zeros in their properties."""
+    """Return the rows of the records that end after a byte and have zeros in their properties, but
+    no checksum that says that these were stored (`StoreWriter`)."""
     rows = np.flatnonzero(records.at.astype(np.int64) + records.size > torn_behind)
     if not len(rows):
         return rows
     begin, end = properties_places(view, records.rows(rows))
     first = int(records.at[rows[0]])
     zeros = np.flatnonzero(np.frombuffer(view[first : int(end[-1])], np.uint8) == 0) + first
-    torn: IntArray = rows[np.searchsorted(zeros, begin) != np.searchsorted(zeros, end)]
-    return torn
+    with_zeros = rows[np.searchsorted(zeros, begin) != np.searchsorted(zeros, end)]
+    torn = [
+        row
+        for row, at, size in zip(
+            with_zeros.tolist(),
+            records.at[with_zeros].tolist(),
+            records.size[with_zeros].tolist(),
+            strict=True,
+        )
+        if not is_proven(view[at : at + size])
+    ]
+    return np.array(torn, np.int64)
 
 
 def record_places(view: memoryview, at: int, stop: int, most: int) -> tuple[IntArray, int]:

@@ -17,7 +17,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from pocketmq._big_endian cimport put16, put32, put_bytes
 from pocketmq.remoting.frames._compiled_sends cimport (
@@ -361,7 +361,9 @@ cdef class SendRun:
         else:
             memcpy(to, send.properties.at, send.properties.size)
             properties = send.properties.size
-        if properties < 0 or not self._judge(to, properties, &unique_id, &tags_code):
+        if properties < 0 or memchr(to, 0, properties) != NULL:
+            return False
+        if not self._judge(to, properties, &unique_id, &tags_code):
             return False
         if to[properties - 1] != SEPARATOR:
             to[properties] = SEPARATOR
