@@ -228,8 +228,9 @@ class MessageStore:
         self.lack_replicas = writer.lack_replicas
         self.accept = writer.accept
         reader = self._reader = StoreReader(
-            commit_log, table, config, writer.try_settle, self.counters, self.delay_levels
-        )
+            commit_log, table, config, writer.try_settle, self.counters, self.delay_levels,
+            self._pending.has,
+        )  # fmt: skip
         self.get = reader.get
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset

@@ -91,7 +91,9 @@ class StoreReader:
         settle: Callable[[], None],
         counters: StoreCounters,
         delay_levels: DelayLevels,
+        is_pending: Callable[[ConsumeQueue, int, int], bool],
     ) -> None:
+        self._is_pending = is_pending
         self._log = commit_log
         self._settle = settle
         self._table = table
@@ -520,10 +522,15 @@ class StoreReader:
         return record
 
     def is_queued(self, record: Record) -> bool:
-        """Tell whether a queue has this record, as it has every acknowledged message."""
+        """Tell whether a queue has this record, or gets it as soon as it is on the disk and
+        confirmed."""
         queue = self._find(record.topic, record.queue_id)
-        entry = queue.entry(record.queue_offset) if queue is not None else None
-        return entry is not None and entry[0] == record.physical_offset
+        if queue is None:
+            return False
+        entry = queue.entry(record.queue_offset)
+        if entry is None:
+            return self._is_pending(queue, record.queue_offset, record.physical_offset)
+        return entry[0] == record.physical_offset
 
     def _accepts(
         self,

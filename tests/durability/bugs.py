@@ -92,8 +92,8 @@ def no_crc() -> Iterator[None]:
 def zeros_are_lost() -> Iterator[None]:
     """Zeros in properties count as lost bytes, whatever the checksum says."""
     with (
-        mock.patch.object(log_walk, "is_proven", lambda _: False),
-        mock.patch.object(record_blocks, "is_proven", lambda _: False),
+        mock.patch.object(log_walk, "is_proven", return_value=False),
+        mock.patch.object(record_blocks, "is_proven", return_value=False),
     ):
         yield
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from functools import partial
@@ -13,11 +14,12 @@ import pytest
 
 from pocketmq.message.batch_body import BatchBodyError, encode_batch
 from pocketmq.message.record import decode, iter_records
+from pocketmq.message.record_layout import PHYSICAL_OFFSET_AT
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import RecordNotFound, StoreClosed, StoreLocked
 from pocketmq.store.results import GetStatus, PutResult, PutStatus
 from pocketmq.store.store_lock import Recovery, recovery_of
-from tests.store.conftest import StoreBench
+from tests.store.conftest import BORN_HOST, StoreBench
 
 PROJECT = Path(__file__).parents[2]
 
@@ -136,6 +138,30 @@ async def test_illegal_messages_are_refused_with_a_reason(bench: Any, more: dict
     assert store.commit_log.end == 0
     assert store.counters.puts_refused == 1
     assert bench.put(store).queue_offset == 0
+
+
+async def test_messages_by_their_place_before_they_may_be_read(bench: Any) -> None:
+    """A client knows the place as soon as it has the answer, which may come before a replica has
+    the message."""
+    store = bench.open()
+    bench.put(store)
+    bench.put(store, topic="Other")
+    store.confirm(store.commit_log.end)
+    puts = [(topic, 0, b"x", "", 0, 0, 1, BORN_HOST, 0, 0, 0) for topic in ("Other", "Topic") * 3]
+    places = [bench.put(store).physical_offset]
+    places += [place for place, _, _ in store.put_many(puts)]
+    places.append(bench.put(store, topic="Other").physical_offset)
+    assert store.max_offset("Topic", 0) == store.max_offset("Other", 0) == 1
+    for place in places:
+        assert store.message_at(place).physical_offset == place
+    # Bytes that look like a message claim an offset that another one has.
+    made_up = bytearray(store.record_at(places[0]))
+    place = store.commit_log.end + made_up.index(b"body")
+    struct.pack_into(">q", made_up, PHYSICAL_OFFSET_AT, place)
+    bench.put(store, body=made_up)
+    assert decode(store.record_at(place)).physical_offset == place
+    with pytest.raises(RecordNotFound):
+        store.message_at(place)
 
 
 async def test_limits_of_bodies_and_batches(bench: StoreBench) -> None:

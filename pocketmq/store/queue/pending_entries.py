@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from struct import Struct
 from typing import Final
 
@@ -71,6 +73,20 @@ class PendingEntries:
         """Take the entries of what was appended up to the physical offset `end`; `queue_offset` is
         the first one's."""
         self._waiting.append((end, queue, queue_offset, entries, timestamp))
+
+    def has(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int) -> bool:
+        """Return whether this entry waits."""
+        waiting = self._waiting
+        at = bisect_right(waiting, physical_offset, key=itemgetter(0))
+        end = waiting[at][0] if at < len(waiting) else 0
+        # One put may have stored messages of several queues.
+        while at < len(waiting) and waiting[at][0] == end:
+            _, its_queue, first_offset, entries, _ = waiting[at]
+            begin = (queue_offset - first_offset) * UNIT
+            if its_queue is queue and 0 <= begin < len(entries):
+                return bool(_physical_offset(entries, begin)[0] == physical_offset)
+            at += 1
+        return False
 
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""

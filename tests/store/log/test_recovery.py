@@ -132,7 +132,7 @@ async def test_a_torn_record_is_cut_and_its_remains_are_gone(
 
 @pytest.mark.parametrize("cut", [True, False], ids=["power cut", "kill"])
 async def test_a_sector_of_properties_that_a_power_cut_took(bench: Any, cut: bool) -> None:
-    """The CRC covers the body only. After a kill nothing is missing: zeros would be the sender's."""
+    """The CRC covers the body only. After a kill nothing is missing: zeros are the sender's."""
     store = bench.open()
     flushed = fill(bench, store, 5)[-1]
     store.start()
