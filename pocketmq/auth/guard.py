@@ -112,6 +112,11 @@ class Signer:
         self.user = user
         self.key = key_of(user.password)
 
+    @property
+    def name(self) -> str:
+        """The name that the user signs with."""
+        return self.user.username
+
     def has_signed(self, given: bytes, values: memoryview, body: memoryview) -> bool:
         """Tell whether `given` is this user's signature; see `is_signature`."""
         return is_signature(given, self.key, values, body)
@@ -161,6 +166,8 @@ class Guard:
         try:
             checked = self._authorize and request.code not in self._unchecked
             user = self._user_of(request, needed=checked)
+            if user is not None:
+                request.connection.owner = user.username
             # Handlers that learn a request's resource from stored data ask it again.
             caller = SignedCaller(user, request.connection.peer[0], self, checked=checked)
             request.caller = caller

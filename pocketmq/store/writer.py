@@ -80,6 +80,7 @@ class EncodedRun(NamedTuple):
         size: bytes of the records.
         queues: each queue, whatever the encoder knows of its topic, the queue offset of the first
             message, the queue's entries, and the bytes of its records.
+        signer: whatever the encoder knows of who sent the last one.
     """
 
     stopped: int
@@ -90,6 +91,7 @@ class EncodedRun(NamedTuple):
     answers: bytes
     size: int
     queues: Sequence[tuple[ConsumeQueue, Any, int, bytes, int]]
+    signer: Any = None
 
 
 class EncodeRun(Protocol):

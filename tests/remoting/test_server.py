@@ -822,7 +822,8 @@ async def test_heavy_requests_of_many_connections_share_turns() -> None:
     assert len([request for request in echo.seen if request.opaque]) == 10
 
 
-async def test_heavy_requests_do_not_wait_if_nobody_sends_little() -> None:
+async def test_heavy_requests_do_not_rest_if_nobody_sends_little() -> None:
+    """But the sockets are looked at in between: somebody may have sent little meanwhile."""
     now = 0.0
     server = serving(echo := Echo(), clock=lambda: now)
     crowd = [connect(server) for _ in range(10)]
@@ -834,7 +835,41 @@ async def test_heavy_requests_do_not_wait_if_nobody_sends_little() -> None:
     echo.noted = advance
     for connection, _ in crowd:
         connection.data_received(frame(ECHO, 1, body=bytes(LARGE_READ)))
+    for executed in range(1, 10):
+        assert len(echo.seen) == executed
+        await asyncio.sleep(0)
     assert len(echo.seen) == 10
+
+
+async def test_first_requests_of_very_many_connections_share_turns() -> None:
+    """Nobody knows before that they take long. Each owner has its turn, with any number of
+    connections; a write of an answer is work as well."""
+    now = 0.0
+
+    def advance(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class SlowTransport(FakeTransport):
+        """Takes time to take an answer, and is full then."""
+
+        def writelines(self, buffers: Any) -> None:
+            super().writelines(buffers)
+            advance(5 * TURN)
+            connection.pause_writing()
+
+    server = serving(echo := Echo(), clock=lambda: now)
+    for number in range(20):
+        connection, _ = connect(server, SlowTransport())
+        connection.owner = "a user"
+        connection.data_received(frame(LARGE, number))
+    assert len(echo.seen) == 1
+    victim, _ = connect(server)
+    victim.data_received(frame(ECHO, 4711))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert 4711 in [request.opaque for request in echo.seen]
+    assert len(echo.seen) < 5
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)

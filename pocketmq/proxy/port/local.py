@@ -94,6 +94,7 @@ class LocalLink:
     ) -> None:
         self.peer = peer
         self.peer_packed = pack_host(*peer)
+        self.owner = peer[0]
         self.caller: Caller | None = None
         self.closed = False
         self.ended_by_peer = False  # a client of the proxy takes no locks

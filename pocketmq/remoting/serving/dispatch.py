@@ -62,6 +62,10 @@ class ExecutedRead(NamedTuple):
 class ReadSigner(Protocol):
     """A user who may sign requests."""
 
+    @property
+    def name(self) -> str:
+        """The name that the user signs with."""
+
     def has_signed(self, given: bytes, values: memoryview, body: memoryview, /) -> bool:
         """Tell whether `given` is this user's signature of a request with this body, and these
         values of its extFields, joined in the order of their names."""

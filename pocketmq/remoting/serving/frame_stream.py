@@ -57,6 +57,7 @@ class FrameStream(asyncio.Protocol):
     Attributes:
         peer: the other end's (ip, port).
         peer_packed: the same as 8 (IPv4) or 20 (IPv6) bytes, as message records hold it.
+        owner: the user who has signed last, or the address: for whom its work counts.
         attributes: data that processors keep for this connection, by their own names.
         closed: no request or answer is accepted any more. Answers to a closed stream are dropped.
         writable: false while more than `HIGH_WATER` bytes wait to be sent.
@@ -80,6 +81,7 @@ class FrameStream(asyncio.Protocol):
     ) -> None:
         self.peer: tuple[str, int] = ("", 0)
         self.peer_packed = b""
+        self.owner = ""
         self.attributes: dict[str, Any] = {}
         self.closed = False
         self.ended_by_peer = False
@@ -123,6 +125,7 @@ class FrameStream(asyncio.Protocol):
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
         self.peer = (host.removeprefix("::ffff:").partition("%")[0], port)
         self.peer_packed = pack_host(*self.peer)
+        self.owner = self.peer[0]
         self.last_active = self._loop.time()
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
 

@@ -108,6 +108,7 @@ class RequestConnection(Channel, Protocol):
 
     peer: tuple[str, int]
     peer_packed: bytes
+    owner: str
     closed: bool
     ended_by_peer: bool
     writable: bool

@@ -33,7 +33,6 @@ half of the time at most.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from random import uniform
 from time import perf_counter
@@ -55,6 +54,7 @@ from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
+from pocketmq.remoting.serving.turns import Turns
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
@@ -85,6 +85,11 @@ MOST_TOGETHER = 32
 
 MOST_IN_SHORT_TURN = 4
 """The same in a short turn."""
+
+_MOST_WORK = 4 * TURN
+"""Seconds of all clients' requests that are executed in one turn of the event loop without waiting,
+apart from those of reads that take less than `LIGHT_READ`: nobody knows before whether the first
+requests of a connection take long, and very many connections can send them at one moment."""
 
 LIGHT_READ = 0.0002
 """Seconds that the requests of a client take at most after a read, if it sends little."""
@@ -182,11 +187,8 @@ class ServerConnection(FrameStream):
         else:
             server = self._server
             began = server.clock()
-            if (
-                (self._heavy or begun is not None or len(data) >= LARGE_READ)
-                and not more_to_come
-                and server.must_wait(began)
-            ):
+            may_be_heavy = self._heavy or begun is not None or len(data) >= LARGE_READ
+            if not more_to_come and server.must_wait(began, may_be_heavy=may_be_heavy):
                 self._waiting = frames
                 self._transport.pause_reading()
                 server.queue(self)
@@ -195,6 +197,7 @@ class ServerConnection(FrameStream):
             self._heavy = ended - began > LIGHT_READ
             if self._heavy:
                 server.worked(ended - began, ended)
+                server.direct_work += ended - began
             if self._waiting is not None:
                 self._greedy = True
             elif self._greedy:
@@ -324,6 +327,7 @@ class ServerConnection(FrameStream):
                     self._flush_due = True
                     if not self.writable:
                         self._waiting = frames
+                        now = clock()
                         break
                 now = clock()
                 if now > end:
@@ -535,7 +539,10 @@ class RemotingServer:
         self.decoder = RequestDecoder(dispatcher.header_types)
         self._flushing: list[ServerConnection] = []
         # Connections with requests left over from their turn, in the order of their next turns.
-        self._waiting: deque[ServerConnection] = deque()
+        self._waiting: Turns[ServerConnection] = Turns()
+        self._turn_due = False  # `_next_turn` is scheduled
+        #: Seconds of requests that took long without waiting, in this turn of the event loop.
+        self.direct_work = 0.0
         self._turn_taken = False  # in this turn of the event loop, by slow requests
         self._rest_until = 0.0
         self._port = port
@@ -611,15 +618,18 @@ class RemotingServer:
         if connection.queued:
             return
         connection.queued = True
-        self._waiting.append(connection)
-        if len(self._waiting) == 1:
+        self._waiting.add(connection.owner, connection)
+        if not self._turn_due:
+            self._turn_due = True
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self, now: float) -> bool:
-        """Whether requests that may take long have to wait for their turn."""
-        return self.light.active(now) and (
-            self._turn_taken or bool(self._waiting) or now < self._rest_until
-        )
+    def must_wait(self, now: float, *, may_be_heavy: bool) -> bool:
+        """Whether requests have to wait for their turn."""
+        if self.direct_work > _MOST_WORK:
+            return True
+        if not may_be_heavy or not self.light.active(now):
+            return False
+        return self._turn_taken or bool(self._waiting) or now < self._rest_until
 
     def worked(self, seconds: float, now: float) -> None:
         """Note that a connection's requests took longer than those of clients that send little."""
@@ -632,6 +642,7 @@ class RemotingServer:
 
     def _end_turn(self) -> None:
         self._turn_taken = False
+        self.direct_work = 0.0
 
     def _next_turn(self) -> None:
         now = self.clock()
@@ -639,12 +650,16 @@ class RemotingServer:
         if rest > 0 and self.light.active(now):
             asyncio.get_running_loop().call_later(rest, self._next_turn)
             return
-        # It leaves the queue last: if it queues again, it goes after the others and schedules
-        # nothing, as the queue is not empty.
-        self._waiting[0].take_turn()
-        self._waiting.popleft()
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+        end = now if self.light.active(now) else now + TURN
+        try:
+            while self._waiting:
+                self._waiting.take().take_turn()
+                if self.clock() > end:
+                    break
+        finally:
+            self._turn_due = bool(self._waiting)
+            if self._turn_due:
+                asyncio.get_running_loop().call_soon(self._next_turn)
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)

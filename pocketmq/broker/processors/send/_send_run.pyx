@@ -243,6 +243,7 @@ cdef class SendRun:
             self._answers.taken(),
             self._used,
             _by_queue(self._queues, self._found, self._rows, self._count),
+            self._signer,
         )
 
     cdef list _add_parent(self, Send *parent):

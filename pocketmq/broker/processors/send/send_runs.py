@@ -162,6 +162,8 @@ class SendRuns:
             if not context.refusals or guard is not None:
                 return None
             return self._refused(data, start, most, longest, unsupported)
+        if run.signer is not None:
+            connection.owner = run.signer.name
         self._statistics.put.add(run.messages, run.messages, run.size)
         for _, target, _, entries, size in run.queues:
             messages = len(entries) // CONSUME_QUEUE_UNIT
