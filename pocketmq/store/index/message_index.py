@@ -25,7 +25,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.record import decode
 from pocketmq.store.encoding.key_hash import TAG_MARK
 from pocketmq.store.errors import DiskFull, RecordNotFound
-from pocketmq.store.index.index_builder import TURN_BYTES, IndexBuilder
+from pocketmq.store.index.index_builder import LONG_TURN, TURN_BYTES, IndexBuilder
 from pocketmq.store.index.index_file import ENTRIES_OF_STEP
 from pocketmq.store.index.index_pace import IndexPace, Inflow
 from pocketmq.store.index.index_table import IndexTable
@@ -39,6 +39,7 @@ _BUSY_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 0.5
 _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
+_LONGEST_PAUSE: Final = 0.05
 _QUERIES_AT_ONCE: Final = 2
 
 #: Entries of the index that a query reads in a turn: ten or twenty milliseconds.
@@ -350,7 +351,7 @@ class MessageIndex:
                 # Not until nothing is left: messages that come in now make a larger turn later.
                 target = self._readable()
                 while self.position < target and not self._stopping and self._advance(target):
-                    pass
+                    self._leave_time()
                 self._failed = False
                 wait = _BUSY_SECONDS if self.position > begin else _IDLE_SECONDS
             except (DiskFull, OSError) as error:
@@ -368,6 +369,11 @@ class MessageIndex:
             if time.monotonic() > self._worker_used + self._pace.process_idle:
                 self._dismiss()
         self._dismiss()
+
+    def _leave_time(self) -> None:
+        """Let the event loop run as long as a long turn has disturbed it."""
+        if self._worker is None and self._builder.took > LONG_TURN:
+            time.sleep(min(self._builder.took, _LONGEST_PAUSE))
 
     def _tell(self, position: int) -> None:
         assert self._loop is not None

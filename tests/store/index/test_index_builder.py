@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.message.record_layout import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD, SYS_FLAG_AT
 from pocketmq.store.index.index_builder import record_places
 
 # Runs of records of one size, which are found all at once, and others.
@@ -55,6 +55,27 @@ def test_a_turn_is_limited() -> None:
     file = struct.pack(">i", 100).ljust(100, b"\0") * 50 + bytes(100)
     places, behind = record_places(memoryview(file), 0, 0, 5000, 5000, Path("log"), most_records=20)
     assert (list(places), behind) == (list(range(0, 2000, 100)), 2000)
+
+
+@pytest.mark.parametrize(("hosts", "body_at"), [(0, 84), (1, 96), (3, 108)])
+@pytest.mark.parametrize("alike", [True, False])
+def test_long_properties_make_a_turn_smaller(hosts: int, body_at: int, alike: bool) -> None:
+    """They may have thousands of keys, but bodies do not."""
+
+    def file(body: int) -> memoryview:
+        found = bytearray()
+        for number in range(50):
+            record = bytearray(30_000 + (0 if alike else number))
+            struct.pack_into(">i", record, 0, len(record))
+            struct.pack_into(">i", record, SYS_FLAG_AT, hosts << 4)
+            struct.pack_into(">i", record, body_at, body)
+            found += record
+        return memoryview(found + bytes(100))
+
+    for body, counts in ((0, range(16, 20)), (29_800, range(50, 51))):
+        view = file(body)
+        places, _ = record_places(view, 0, 0, len(view) - 100, 2 << 20, Path("log"))
+        assert len(places) in counts
 
 
 @pytest.mark.parametrize("alike", [1, 20])
