@@ -19,14 +19,12 @@ from pocketmq.broker.address import reserve_port, resolve_advertised
 from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.member_notices import MemberNotices
 from pocketmq.broker.registration import BrokerIdentity, Registration
-from pocketmq.broker.tables.consumer_groups import ConsumerGroup
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.identity import pack_host
 from pocketmq.monitoring.exporter import Monitoring
-from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.headers import NotifyConsumerIdsChangedRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
@@ -163,11 +161,13 @@ class Broker:
         monitoring.health.starting(lambda: store.recovery_progress.text)
         store.open()
         stack.push_async_callback(store.close)
+        notices = MemberNotices(lambda: config.notify_consumer_ids_changed_enable, self._call_later)
+        stack.callback(notices.stop)
         self.tables = Tables(
             config,
             clock,
             self._topics_changed,
-            self._notify_members,
+            notices.changed,
             lambda: store.commit_log.end,
             monotonic=self._monotonic,
         )
@@ -330,12 +330,3 @@ class Broker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANNOUNCE_SECONDS):
                 await self._registration.settled()
-
-    def _notify_members(self, group: ConsumerGroup) -> None:
-        if not self.config.notify_consumer_ids_changed_enable:
-            return
-        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
-        for client in group.reachable():
-            # If the connection is closing, its close callback removes the client.
-            with contextlib.suppress(RemotingError):
-                client.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

@@ -13,13 +13,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters, NewExpressions, is_tag_type
-from pocketmq.broker.tables.memberships import MAX_GROUPS, MAX_GROUPS_OF_USER, Memberships
+from pocketmq.broker.tables.memberships import (
+    MAX_GROUPS,
+    MAX_GROUPS_OF_USER,
+    REMOVED_AT_ONCE,
+    Memberships,
+)
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 from pocketmq.remoting.serving.budget import text_bytes
+from pocketmq.remoting.serving.long_requests import Steps
 from pocketmq.remoting.serving.request import Caller
 
 log = logging.getLogger(__name__)
@@ -186,7 +192,7 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
         self._memberships = Memberships(
             "consumer group",
-            self.connection_closed,
+            self.unregister,
             self._log,
             max_groups=max_groups,
             max_groups_of_user=max_groups_of_user,
@@ -297,20 +303,18 @@ class ConsumerGroups:
         elif notify_enabled and not group.broadcasting:
             self._notify(group)
 
-    def connection_closed(self, connection: Any) -> None:
-        """Remove every member that used `connection`."""
-        for name in self._memberships.end(connection):
-            self.unregister(name, connection)
-
-    def expire(self, silent_ms: int) -> list[ClientInfo]:
-        """Remove and return the clients that sent no heartbeat for `silent_ms`."""
+    def expire(self, silent_ms: int) -> Steps[list[ClientInfo]]:
+        """Remove and return the clients that sent no heartbeat for `silent_ms`, in steps."""
         now = self._clock()
-        expired = [
-            (name, client)
-            for name, group in self._groups.items()
-            for client in group.clients.values()
-            if now - client.seen > silent_ms
-        ]
-        for name, client in expired:
-            self.unregister(name, client.connection)
-        return [client for _, client in expired]
+        expired, looked_at = [], 0
+        for group in list(self._groups.values()):
+            for connection in list(group.clients):
+                looked_at += 1
+                if not looked_at % REMOVED_AT_ONCE:
+                    yield
+                # It may have been heard, or have left, since the first step.
+                client = group.clients.get(connection)
+                if client is not None and now - client.seen > silent_ms:
+                    self.unregister(group.name, connection)
+                    expired.append(client)
+        return expired

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.serving.long_requests import Steps, begin
 from pocketmq.remoting.serving.request import Caller, owner_of
 from pocketmq.remoting.shares import Shares
 
@@ -14,25 +15,27 @@ from pocketmq.remoting.shares import Shares
 MAX_GROUPS: Final = 20_000
 #: The most groups of all connections of one user (without authentication: one address).
 MAX_GROUPS_OF_USER: Final = 100_000
+#: Groups from which members are removed in one turn of the event loop.
+REMOVED_AT_ONCE: Final = 500
 
 
 class Memberships:
     """The members of all groups of one kind, which `log` calls `what`, by their connections.
 
-    `closed(connection)` is called when a connection with members is gone.
+    `leave(group, connection)` removes a member whose connection is gone.
     """
 
     def __init__(
         self,
         what: str,
-        closed: Callable[[Any], None],
+        leave: Callable[[str, Any], None],
         log: LimitedLog,
         *,
         max_groups: int = MAX_GROUPS,
         max_groups_of_user: int = MAX_GROUPS_OF_USER,
     ) -> None:
         self._what = what
-        self._closed = closed
+        self._leave = leave
         self._log = log
         self._max_groups = max_groups
         self._max_groups_of_user = max_groups_of_user
@@ -49,7 +52,7 @@ class Memberships:
         groups = self._groups.get(connection)
         if groups is None:
             groups = self._groups[connection] = {}
-            connection.add_close_callback(self._closed)
+            connection.add_close_callback(self.connection_closed)
         if group in groups:
             return True
         owner = owner_of(caller, connection.peer[0])
@@ -70,9 +73,14 @@ class Memberships:
         if owner is not None:
             self._counts.remove(owner)
 
-    def end(self, connection: Any) -> Collection[str]:
-        """Remove a connection from all groups, and return them."""
+    def connection_closed(self, connection: Any) -> None:
+        """Remove a connection from all groups; from very many not at once."""
+        begin(self._end(connection))
+
+    def _end(self, connection: Any) -> Steps[None]:
         groups = self._groups.pop(connection, {})
-        for owner in groups.values():
+        for number, (group, owner) in enumerate(groups.items(), 1):
             self._counts.remove(owner)
-        return groups
+            self._leave(group, connection)
+            if not number % REMOVED_AT_ONCE:
+                yield

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pocketmq.broker.tables.consumer_groups import ClientInfo
-from pocketmq.broker.tables.memberships import Memberships
+from pocketmq.broker.tables.memberships import REMOVED_AT_ONCE, Memberships
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.monotonic import MonotonicClock
+from pocketmq.remoting.serving.long_requests import Steps
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class ProducerGroups:
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[Any, ClientInfo]] = {}
-        self._memberships = Memberships("producer group", self.connection_closed, LimitedLog(log))
+        self._memberships = Memberships("producer group", self.unregister, LimitedLog(log))
         self._by_id: dict[str, ClientInfo] = {}
         self._turn = itertools.count()
 
@@ -91,15 +92,15 @@ class ProducerGroups:
         if known is not None and known.connection is client.connection:
             del self._by_id[client.client_id]
 
-    def connection_closed(self, connection: Any) -> None:
-        """Remove every member that used `connection`."""
-        for group in self._memberships.end(connection):
-            self.unregister(group, connection)
-
-    def expire(self, silent_ms: int) -> None:
-        """Remove the clients that sent no heartbeat for `silent_ms`."""
-        now = self._clock()
-        for group, members in list(self._groups.items()):
-            for client in list(members.values()):
-                if now - client.seen > silent_ms:
-                    self.unregister(group, client.connection)
+    def expire(self, silent_ms: int) -> Steps[None]:
+        """Remove the clients that sent no heartbeat for `silent_ms`, in steps."""
+        now, looked_at = self._clock(), 0
+        for group in list(self._groups):
+            for connection in list(self._groups.get(group, ())):
+                looked_at += 1
+                if not looked_at % REMOVED_AT_ONCE:
+                    yield
+                # It may have been heard, or have left, since the first step.
+                client = self._groups.get(group, {}).get(connection)
+                if client is not None and now - client.seen > silent_ms:
+                    self.unregister(group, connection)

@@ -134,7 +134,7 @@ class Tables:
     async def expire(self) -> None:
         """Remove silent clients and expired locks."""
         silent = self._config.channel_expired_timeout
-        for client in self.consumers.expire(silent):
+        for client in await in_turns(self.consumers.expire(silent)):
             self._log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
-        self.producers.expire(silent)
+        await in_turns(self.producers.expire(silent))
         await in_turns(self.locks.expire())

@@ -67,6 +67,12 @@ async def in_turns(steps: Steps[T]) -> T:
     return done.result
 
 
+def begin(steps: Steps[None]) -> None:
+    """Execute the first step, and one of the others in each turn of the event loop."""
+    if _step(steps) is None:
+        asyncio.get_running_loop().call_soon(begin, steps)
+
+
 def in_pieces(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
     """Yield the items, at most `most` at a time."""
     for at in range(0, len(items), most):
