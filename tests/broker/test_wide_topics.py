@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,30 @@ async def test_a_peek(client: Client, wide: str) -> None:
     fields = {"topic": wide, "consumerGroup": "G", "queueId": "-1", "maxMsgNums": "2"}
     answer = await overtaken(client, RequestCode.PEEK_MESSAGE, fields)
     assert (answer.code, answer.ext_fields["restNum"]) == (0, "1")
+
+
+async def test_acknowledgements_of_many_queues(start_broker: StartBroker, connect: Connect) -> None:
+    # Each step is a turn of the event loop.
+    ticks = itertools.count()
+    broker = await start_broker(options={"work_clock": lambda: next(ticks) * TURN})
+    client = await connect(broker)
+    await create(client, "wide", 256)
+    await client.heartbeat("c", subscription("wide"))
+    for queue_id in range(256):
+        assert (await client.send("wide", queue_id=queue_id)).code == 0
+    acks = []
+    for queue_id in range(256):
+        fields = {"topic": "wide", "consumerGroup": "G", "queueId": str(queue_id), **POP}
+        popped = await client.request(RequestCode.POP_MESSAGE, ext_fields=fields)
+        assert popped.code == 0
+        acks.append({
+            "c": "G", "t": "wide", "q": queue_id, "so": 0, "b": "AQ==", "r": "0",
+            "pt": popped.ext_fields["popTime"], "it": 60_000,
+            "rq": popped.ext_fields["reviveQid"],
+        })  # fmt: skip
+    body = json.dumps({"brokerName": "b0", "acks": acks}).encode()
+    answer = await overtaken(client, RequestCode.BATCH_ACK_MESSAGE, body=body)
+    assert answer.code == 0
 
 
 async def test_the_first_pop_of_a_group(client: Client, broker: Broker, wide: str) -> None:
