@@ -257,6 +257,19 @@ async def test_a_heartbeat_with_many_groups(client: Client, broker: Broker, topi
     assert broker.tables.topics.get(f"%RETRY%{GROUPS[-1]}") is not None
 
 
+async def test_a_heartbeat_with_many_subscriptions(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    # Each step is a turn of the event loop.
+    ticks = itertools.count()
+    broker = await start_broker(options={"work_clock": lambda: next(ticks) * TURN})
+    client = await connect(broker)
+    body = heartbeat(["G"], [], *(f"T{number}" for number in range(1_100)))
+    answer = await overtaken(client, RequestCode.HEART_BEAT, body=body)
+    assert answer.code == 0
+    assert broker.tables.consumers.get("G") is not None
+
+
 async def test_a_heartbeat_with_many_producer_groups(client: Client, broker: Broker) -> None:
     names = [f"G{number}" for number in range(10_000)]
     code, body = RequestCode.HEART_BEAT, heartbeat([], names)
