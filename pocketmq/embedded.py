@@ -24,7 +24,8 @@ import msgspec
 
 from pocketmq._extras import require
 from pocketmq.auth.service import Auth
-from pocketmq.broker.broker import AUTH_FILE, Broker
+from pocketmq.auth.store import AUTH_FILE
+from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import NamesrvConfig, take_kept
 from pocketmq.namesrv.server import NameServer

@@ -38,7 +38,11 @@ def open_regular(
     return fd
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a file. Raises the errors of `open_regular`."""
+def read_regular(path: Path, most: int | None = None) -> bytes:
+    """Return the content of a file. Raises the errors of `open_regular`, and OSError for more than
+    `most` bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
-        return file.read()
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, {most} are allowed", str(path))
+        return file.read() if most is None else file.read(most)

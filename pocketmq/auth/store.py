@@ -20,7 +20,11 @@ from pocketmq.auth.users import User, UserStatus, UserType, by_name
 from pocketmq.regular_file import read_regular
 from pocketmq.table_writer import TableWriter
 
+AUTH_FILE: Final = "auth.json"
+"""In the `config` directory of a broker's store."""
 MAX_USERS: Final = 10_000
+MAX_FILE: Final = 256 << 20
+"""Bytes: of the most users, with two hundred entries each."""
 _MODE: Final = 0o600
 
 
@@ -148,28 +152,18 @@ class AuthTables:
     def load(self) -> None:
         """Read the file, if it exists. Blocks; raises AuthFileError."""
         try:
-            content = read_regular(self.path)
+            users, acls = read_auth_file(self.path)
+        except FileNotFoundError:
+            return
+        # Guards and others hold references to the tables.
+        self.users.update(users)
+        self.acls.update(acls)
+        try:
             mode = stat.S_IMODE(self.path.stat().st_mode)
             if mode & 0o077 and os.name != "nt":
                 self.path.chmod(_MODE)
-        except FileNotFoundError:
-            return
         except OSError as error:
             raise AuthFileError(f"{self.path} cannot be read: {error.strerror}") from None
-        try:
-            document = msgspec.json.decode(content, type=_Document)
-            for info in document.users:
-                user = info.user(info.username or "")
-                self.users[user.username] = user
-            for acl in document.acls:
-                name = (acl.subject or "").removeprefix("User:")
-                self.acls[name] = acl.merged_into(Acl())
-        except (msgspec.DecodeError, UnicodeDecodeError, AuthError) as error:
-            # Neither text contains a value of the file that could be a password.
-            raise AuthFileError(
-                f"{self.path} is damaged ({error}): restore it from a copy, or move it away to "
-                "start with initAuthenticationUser only"
-            ) from None
 
     def encode(self) -> bytes:
         """Return the content of the file."""
@@ -237,6 +231,46 @@ class AuthTables:
         for callback in self.on_change:
             callback()
         self._writer.changed()
+
+
+def read_auth_file(path: Path) -> tuple[dict[str, User], dict[str, Acl]]:
+    """Return the users and access lists of a file, by name. Blocks.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        AuthFileError: it cannot be used.
+    """
+    try:
+        content = read_regular(path, MAX_FILE)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise AuthFileError(f"{path} cannot be read: {error.strerror}") from None
+    users: dict[str, User] = {}
+    acls: dict[str, Acl] = {}
+    try:
+        document = msgspec.json.decode(content, type=_Document)
+        if len(document.users) > MAX_USERS:
+            raise AuthError(f"it has {len(document.users)} users, {MAX_USERS} are allowed")
+        for info in document.users:
+            user = info.user(info.username or "")
+            if user.username in users:
+                # Which of the two has the rights that the operator knows of?
+                raise AuthError(f"it has the user {user.username} twice")
+            users[user.username] = user
+        for acl in document.acls:
+            name = (acl.subject or "").removeprefix("User:")
+            if name in acls:
+                raise AuthError(f"it has two access lists of the user {name:.255}")
+            acls[name] = acl.merged_into(Acl())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AuthError) as error:
+        # None of these texts contains a value of the file that could be a password.
+        why = error.remark if isinstance(error, AuthError) else error
+        raise AuthFileError(
+            f"{path} is damaged ({why}): restore it from a copy, or move it away to "
+            "start with initAuthenticationUser only"
+        ) from None
+    return users, acls
 
 
 def write_secret(path: Path, content: bytes) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq._extras import require
 from pocketmq.auth.service import Auth
+from pocketmq.auth.store import AUTH_FILE
 from pocketmq.broker.address import reserve_port, resolve_advertised
 from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HOUSEKEEPING_SECONDS: Final = 10.0
-AUTH_FILE: Final = "auth.json"
 ANNOUNCE_SECONDS: Final = 1.0  # how long an admin's answer waits for the name servers
 
 

@@ -345,6 +345,7 @@ class Components:
                 pop.in_flight,
                 self.pops.polling,
                 self.unwritten,
+                self._long,
             ),
             ChangeInvisibleTimeProcessor(
                 store,

@@ -165,6 +165,16 @@ def _own_address(to: str) -> str:
 def _told(resent: Resent) -> str:
     if not resent.sent:
         return "No dead letter was sent again: it is not stored any more, or none is left."
+    if resent.refused:
+        refused = (
+            "1 that the broker refuses stays"
+            if resent.refused == 1
+            else (f"{resent.refused} that the broker refuses stay")
+        )
+        return (
+            f"{resent.sent} of the dead letters were sent to the group again. {refused} in this "
+            "list, with all after it in the same queue."
+        )
     if resent.is_listed:
         return (
             "1 dead letter was sent to the group again. It stays in this list, because older ones "

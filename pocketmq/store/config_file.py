@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _MISSING: Final = "is missing"
 _EMPTY: Final = "is empty"
 _WITHOUT: Final = (_MISSING, _EMPTY)
+_LARGE: Final = 16 << 20
+"""Bytes of a file that takes several seconds to read: of a hundred thousand topics."""
 
 
 class ConfigFileError(StoreError):
@@ -140,6 +142,10 @@ class ConfigFile:
         content = self._files.read(path)
         if content is None:
             return None, _MISSING
+        if len(content) > _LARGE:
+            log.warning(
+                "%s has %d MiB: a start reads a few of them in a second", path, len(content) >> 20
+            )
         if not content.strip():
             return None, _EMPTY
         try:

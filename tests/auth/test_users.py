@@ -130,7 +130,18 @@ def test_a_pipe_or_device_instead_of_the_file_is_refused_at_once(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b'{"users":[{"username":"a","password":7}]}', b'{"users":[{"password":"x"}]}'],
+    [
+        b"",
+        b"{",
+        b'{"users":[{"username":"a","password":7}]}',
+        b'{"users":[{"password":"x"}]}',
+        b'{"x":' * 100_000,
+        b'{"users":[{"username":"a","password":"x"},{"username":"a","password":"y"}]}',
+        b'{"acls":[%b,%b]}' % ((b'{"subject":"User:a","policies":[{"entries":[]}]}',) * 2),
+        b'{"users":[%b]}'
+        % b",".join(b'{"username":"u%d","password":"x"}' % n for n in range(10_001)),
+    ],
+    ids=range(8),
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "auth.json"

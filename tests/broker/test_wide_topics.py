@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -144,6 +145,30 @@ async def test_a_peek(client: Client, wide: str) -> None:
     assert (answer.code, answer.ext_fields["restNum"]) == (0, "1")
 
 
+async def test_acknowledgements_of_many_queues(start_broker: StartBroker, connect: Connect) -> None:
+    # Each step is a turn of the event loop.
+    ticks = itertools.count()
+    broker = await start_broker(options={"work_clock": lambda: next(ticks) * TURN})
+    client = await connect(broker)
+    await create(client, "wide", 256)
+    await client.heartbeat("c", subscription("wide"))
+    for queue_id in range(256):
+        assert (await client.send("wide", queue_id=queue_id)).code == 0
+    acks = []
+    for queue_id in range(256):
+        fields = {"topic": "wide", "consumerGroup": "G", "queueId": str(queue_id), **POP}
+        popped = await client.request(RequestCode.POP_MESSAGE, ext_fields=fields)
+        assert popped.code == 0
+        acks.append({
+            "c": "G", "t": "wide", "q": queue_id, "so": 0, "b": "AQ==", "r": "0",
+            "pt": popped.ext_fields["popTime"], "it": 60_000,
+            "rq": popped.ext_fields["reviveQid"],
+        })  # fmt: skip
+    body = json.dumps({"brokerName": "b0", "acks": acks}).encode()
+    answer = await overtaken(client, RequestCode.BATCH_ACK_MESSAGE, body=body)
+    assert answer.code == 0
+
+
 async def test_the_first_pop_of_a_group(client: Client, broker: Broker, wide: str) -> None:
     """It starts in every queue before it takes anything."""
     await client.heartbeat("c", subscription(wide))
@@ -230,6 +255,19 @@ async def test_a_heartbeat_with_many_groups(client: Client, broker: Broker, topi
     assert answer.code == 0
     assert set(GROUPS) <= set(consumers.names())
     assert broker.tables.topics.get(f"%RETRY%{GROUPS[-1]}") is not None
+
+
+async def test_a_heartbeat_with_many_subscriptions(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    # Each step is a turn of the event loop.
+    ticks = itertools.count()
+    broker = await start_broker(options={"work_clock": lambda: next(ticks) * TURN})
+    client = await connect(broker)
+    body = heartbeat(["G"], [], *(f"T{number}" for number in range(1_100)))
+    answer = await overtaken(client, RequestCode.HEART_BEAT, body=body)
+    assert answer.code == 0
+    assert broker.tables.consumers.get("G") is not None
 
 
 async def test_a_heartbeat_with_many_producer_groups(client: Client, broker: Broker) -> None:

@@ -11,9 +11,11 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
+from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.conftest import Call
 from tests.cli.running import TIMEOUT
+from tests.dashboard.dead_letters import bury
 
 
 class Handler:
@@ -112,7 +114,7 @@ async def test_dead_letters_are_sent_as_new_messages_of_their_topic(
 ) -> None:
     async with failing(namesrv, "shipping", "shipments", [b"a"]) as handler:
         sent = await asyncio.to_thread(call, "dlq", "resend", "shipping", "--as-new")
-        assert sent.out == "sent 1 dead letter again as new messages\n"
+        assert sent.out == "sent 1 dead letter again as new messages of shipments\n"
         message = await handler.taken()
         assert (message.body, message.tags, message.keys) == (b"a", "paid", ("o-1",))
         assert message.properties["shop"] == "7"
@@ -215,3 +217,23 @@ async def test_dead_letters_say_why_they_died_and_are_chosen_by_it(
     chosen = await asyncio.to_thread(call, "dlq", "list", "--tag", "old")
     assert chosen.code == ExitCode.USAGE
     assert "name it" in chosen.err
+
+
+async def test_a_dead_letter_that_cannot_be_sent_does_not_keep_the_others(
+    namesrv: str, call: Call
+) -> None:
+    """Its sender chose what it says: a topic that nobody can have, or a body that is broken."""
+    dead = MessageQueue("%DLQ%packing", "broker-a", 0)
+    async with failing(namesrv, "packing", "parcels", [b"a"]), Admin(namesrv=namesrv) as admin:
+        for origin, flag in (("no topic", 0), ("parcels", COMPRESSED), ("parcels", 0)):
+            await bury(admin, "packing", {"RETRY_TOPIC": origin}, flag)
+        assert await admin.max_offset(dead) == 4
+        sent = await asyncio.to_thread(call, "dlq", "resend", "packing", "--as-new")
+        assert sent.code == ExitCode.FAILURE
+        assert sent.out == "sent 2 dead letters again as new messages of parcels\n"
+        assert "'no topic' has characters outside" in sent.err
+        assert "cannot be decompressed" in sent.err
+        assert "2 dead letters left that cannot be sent" in sent.err
+        assert "1 dead letter stays in the list" in sent.err
+        left = (await asyncio.to_thread(call, "dlq", "list", "packing", "--json")).rows
+        assert [row["originTopic"] for row in left] == ["no topic", "parcels", "parcels"]

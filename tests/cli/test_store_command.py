@@ -59,6 +59,25 @@ def test_damage_that_a_start_would_not_notice(
     assert main(["store", "check", str(made.root)]) == ExitCode.FAILURE
 
 
+def test_the_users_of_a_store(made: MadeStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """They come with it, and the broker reads them if it wants signatures."""
+    path = made.root / "config" / "auth.json"
+    path.parent.mkdir(exist_ok=True)
+    users = [{"username": name, "password": "p", "userType": kind}
+             for name, kind in (("a", "Normal"), ("b", "Super"))]  # fmt: skip
+    path.write_text(json.dumps({"users": users, "acls": []}))
+    path.chmod(0o644)
+    check = ["store", "check", str(made.root)]
+    assert main(check) == ExitCode.OK
+    assert "2 users, 0 access lists, and these super users: b" in capsys.readouterr().out
+    assert path.stat().st_mode & 0o777 == 0o644  # nothing is changed
+    path.write_text('{"x":' * 100_000)
+    assert main(check) == ExitCode.FAILURE
+    assert f"{path} is damaged" in capsys.readouterr().out
+    assert main([*check, "--set", "authenticationEnabled=true"]) == ExitCode.STORE_CORRUPT
+    assert f"A broker would not start: {path} is damaged" in capsys.readouterr().out
+
+
 def test_repair(made: MadeStore, capsys: pytest.CaptureFixture[str]) -> None:
     (made.root / "abort").write_text("1")
     damage(made.root / "commitlog" / f"{0:020d}", 200)

@@ -27,11 +27,12 @@ from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.dashboard.guard import HEADERS
 from pocketmq.dashboard.pages import MOST_DOWNLOADS
 from pocketmq.dashboard.server import Dashboard
+from pocketmq.dashboard.views.dead_letters import dead_letter_view
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message, MessageQueue
 from tests.broker.replication.pair import Pair, classic
 from tests.dashboard.conftest import PASSWORD, Client, Page, client_session
-from tests.dashboard.dead_letters import TIMEOUT, make_dead_letters
+from tests.dashboard.dead_letters import TIMEOUT, bury, make_dead_letters
 
 PAGES = ("/", "/topics", "/groups", "/messages", "/dead-letters", "/clients", "/login")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -408,6 +409,30 @@ async def test_dead_letters_are_sent_again(
     assert "sent again" in (await client.get(f"{path}?all=1")).words
     gone = await client.post(f"{path}/resend", {**fields, "offset": "9"}, page=path)
     assert "No dead letter was sent again" in (await client.get(gone.headers["Location"])).words
+
+
+async def test_a_dead_letter_that_the_broker_refuses_does_not_keep_the_others(
+    client: Client, admin: Admin, producer: Producer, server: EmbeddedServer
+) -> None:
+    await make_dead_letters(admin, producer, server.namesrv, "sorting", "sorted", [b"a"])
+    await bury(admin, "sorting", {"UNIQ_KEY": "U", "long": "x" * 32_620})  # no room for more
+    await bury(admin, "sorting", {"RETRY_TOPIC": "sorted"})
+    assert (await client.log_in(secret=PASSWORD)).status == 303
+    path = "/dead-letters/sorting"
+    sent = await client.post(f"{path}/resend", {}, page=path)
+    page = await client.get(sent.headers["Location"])
+    assert "2 of the dead letters were sent to the group again" in page.words
+    assert "1 that the broker refuses stays" in page.words
+    assert "Left to resend 2 Stored 3" in page.words
+
+
+async def test_a_list_of_dead_letters_holds_only_the_beginnings_of_bodies(
+    admin: Admin, producer: Producer, server: EmbeddedServer
+) -> None:
+    bodies = [b"x" * 1_000_000] * 2
+    await make_dead_letters(admin, producer, server.namesrv, "moving", "moves", bodies)
+    dead = [letter.message for letter in (await dead_letter_view(admin, "moving")).letters]
+    assert [len(message.body) < 10_000 for message in dead] == [True] * 2
 
 
 async def test_a_tail_shows_what_comes(client: Client, admin: Admin, producer: Producer) -> None:

@@ -19,6 +19,9 @@ from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.watched import Held, watched_proxy
 
+#: `broker-a` in a transaction id.
+BROKER_A = "YnJva2VyLWE"
+
 
 async def first(server: EmbeddedServer, topic: str) -> MessageExt:
     """Return the first message of a topic."""
@@ -122,6 +125,16 @@ REFUSED: list[tuple[str, Callable[[], list[Any]], int]] = [
     (
         "negative priority",
         lambda: [message("Priority", priority=-1)],
+        pb.BAD_REQUEST,
+    ),
+    (
+        "born after the year 9999",
+        lambda: [message(born_timestamp={"seconds": 2**63 - 1})],
+        pb.BAD_REQUEST,
+    ),
+    (
+        "born before the year 1",
+        lambda: [message(born_timestamp={"seconds": -(2**63)})],
         pb.BAD_REQUEST,
     ),
     (
@@ -240,7 +253,14 @@ async def test_a_transaction_is_ended_by_its_id_alone(
     assert (await first(server, "Transaction")).body == b"kept"
 
 
-@pytest.mark.parametrize("transaction_id", ["", " ", "unknown", "a@b@c@d"])
+@pytest.mark.parametrize(
+    "transaction_id",
+    [
+        *("", " ", "unknown", "a@b@c@d"),
+        *(f"K@{BROKER_A}@0@{place}" for place in ("f" * 4_000, "f" * 16, "-1", "0x1", "1_0", "")),
+        f"K@{BROKER_A}@{'f' * 4_000}@0",
+    ],
+)
 async def test_a_transaction_id_that_names_no_place_is_refused(
     client: GrpcClient, transaction_id: str
 ) -> None:

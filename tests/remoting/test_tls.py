@@ -636,6 +636,31 @@ async def test_a_new_certificate_is_for_new_connections(
         await old.close()
 
 
+@pytest.mark.parametrize("kind", ["pipe", "directory", "loop", "large"])
+async def test_a_certificate_that_becomes_something_else_stops_nobody(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """A pipe would be waited for, and a large file takes long to read."""
+    files = Certificate(tmp_path / "chain.pem", tmp_path / "key.pem")
+    install(authority.sign("regular"), files)
+    now = 0.0
+    tls = ServerTls(config(files), clock=lambda: now)
+    files.chain.unlink()
+    if kind == "pipe":
+        os.mkfifo(files.chain)
+    elif kind == "directory":
+        files.chain.mkdir()
+    elif kind == "loop":
+        files.chain.symlink_to(files.chain)
+    else:
+        with files.chain.open("wb") as file:
+            file.truncate(1 << 30)
+    async with echo_server(tls=tls) as (server, _):
+        now += LOOK_INTERVAL
+        assert await ask(server.port, trusting(authority)) == b"x"
+    assert "old certificate" in caplog.text
+
+
 async def test_stop_ends_connections_and_handshakes(
     authority: Authority, certificate: Certificate
 ) -> None:

@@ -19,6 +19,7 @@ from pocketmq.auth.users import User, UserStatus
 from pocketmq.broker.tables.client_ids import MAX_IDS, MAX_IDS_OF_USER, ClientIds
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message import properties as names
+from pocketmq.message.record import decode
 from pocketmq.message.sysflag import TRANSACTION_PREPARED
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
@@ -381,3 +382,36 @@ async def test_a_consumer_gets_no_retry_of_the_group_that_its_own_joins_to(
     grant(server, OWNER, f"Topic:{TOPIC}", f"Group:{GROUP}", f"Group:{other}")
     assert (await root.connection.request(code, ext_fields=fields)).code == 0
     assert b"failed in the other group" in (await owner.next())[1]
+
+
+# --- where a message claims to be from ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [names.RETRY_TOPIC, names.DLQ_ORIGIN_TOPIC])
+async def test_a_retry_may_claim_only_a_topic_that_its_sender_receives_from(
+    server: EmbeddedServer, member: Open, name: str
+) -> None:
+    """Consumers show it as one of that topic, and who resends dead letters sends it there."""
+    grant(server, EVE, f"Group:{GROUP}", "Topic:own")
+    eve = await member(EVE)
+    refused = await eve.send(f"%RETRY%{GROUP}", b"forged", 0, **{name: TOPIC})
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert f"Topic:{TOPIC}" in (refused.remark or "")
+    assert (await eve.send(f"%RETRY%{GROUP}", b"m", 0, **{name: "own"})).code == 0
+    assert (await eve.send(f"%RETRY%{GROUP}", b"m", 0, **{name: f"%RETRY%{GROUP}_own"})).code == 0
+
+
+async def test_a_retry_within_a_namespace_claims_a_topic_of_it(
+    server: EmbeddedServer, member: Open
+) -> None:
+    """Clients for Java name the topic without the namespace."""
+    grant(server, OWNER, f"Topic:space%{TOPIC}", f"Group:space%{GROUP}")
+    owner = await member(OWNER)
+    retry = f"%RETRY%space%{GROUP}"
+    assert (await owner.send(retry, b"m", RETRY_TOPIC="other")).code == 16
+    for claimed in (TOPIC, f"space%{TOPIC}"):
+        sent = await owner.send(retry, b"m", RETRY_TOPIC=claimed)
+        assert sent.code == 0
+        place = int(sent.ext_fields["msgId"][-16:], 16)
+        stored = decode(server.broker.store.record_at(place))
+        assert stored.properties["RETRY_TOPIC"] == f"space%{TOPIC}"

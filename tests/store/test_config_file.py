@@ -130,3 +130,12 @@ async def test_files_of_the_official_broker(golden: Any) -> None:
         assert document == before
         file.save(document)
         assert ConfigFile(path, "offsets").load() == before
+
+
+def test_a_file_that_takes_long_to_read_is_announced(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b'{"n":1}' + b" " * (20 << 20))
+    assert ConfigFile(path, "offsets").load() == {"n": 1}
+    assert f"{path} has 20 MiB" in caplog.text

@@ -50,6 +50,8 @@ MAX_CLIENT_ID: Final = 512  # characters; as in the proxy
 _MAX_LANGUAGE: Final = 32  # characters; it may come from a header of 256 KiB
 #: Groups that are registered in one turn; a consumer group that is new takes 0.1 ms.
 _USUAL_GROUPS: Final = 64
+#: Subscriptions that are registered in the turn in which their permission is checked.
+_USUAL_SUBSCRIPTIONS: Final = 1_000
 _PRODUCERS_OF_STEP: Final = 128  # a third of a millisecond
 
 
@@ -112,7 +114,9 @@ class ClientProcessor:
         if data is None:
             data = HeartbeatData.of(request)
         groups = len(data.consumer_data_set) + len(data.producer_data_set)
-        if groups <= _USUAL_GROUPS and request.connection not in self._late:
+        subscriptions = sum(len(each.subscription_data_set) for each in data.consumer_data_set)
+        is_usual = groups <= _USUAL_GROUPS and subscriptions <= _USUAL_SUBSCRIPTIONS
+        if is_usual and request.connection not in self._late:
             return at_once(self._register(request, data, new))
         # It is decoded again when it is its turn: until then, only its bytes are counted.
         self._later(request, self._register(request, None, new))
@@ -145,6 +149,7 @@ class ClientProcessor:
     ) -> Steps[Response]:
         if data is None:
             data = HeartbeatData.of(request)
+            yield
         data.need("clientID", data.client_id)
         names = [consumer.group_name for consumer in data.consumer_data_set]
         names += [producer.group_name for producer in data.producer_data_set]

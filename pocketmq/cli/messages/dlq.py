@@ -12,19 +12,24 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.messages.message_text import body_text, json_fields
 from pocketmq.cli.options import add_time_range, count
-from pocketmq.cli.output import counted, local_time, print_json, print_rows, print_table
+from pocketmq.cli.output import complain, counted, local_time, print_json, print_rows, print_table
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.connected_clients import online
 from pocketmq.client.admin.dead_letters import Choice, DeadLetters, death_of, origin_topic
+from pocketmq.client.errors import RemotingError, Unavailable
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message import properties as names
 from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.serving.service import ExitCode
 
 _PRODUCER_GROUP = "pocketmq_dlq"
 _BODY_CHARACTERS = 40
 _REASON_CHARACTERS = 60
+#: Refused dead letters, and topics of those sent as new messages, that are named.
+_MOST_REFUSALS = 10
+_MOST_TOPICS = 3
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -52,7 +57,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "Only this group receives them, with one attempt: a message that fails again is a dead "
         "letter again. With --as-new, each becomes a new message of its original topic, with all "
         "attempts, for every group. If options select only some, a resent message leaves the "
-        "list only when all older dead letters of its queue were resent, too.",
+        "list only when all older dead letters of its queue were resent, too. One that "
+        "cannot be sent is reported, and stays in the list; the others are sent.",
     )
     resend.add_argument("group", metavar="GROUP")
     resend.add_argument(
@@ -95,17 +101,20 @@ async def _list(admin: Admin, options: argparse.Namespace) -> None:
         return
     letters = DeadLetters(admin, options.group)
     rows: list[dict[str, Any]] = []
+    listed = 0
     async for _, message in letters.messages(sent_too=options.all):
-        if len(rows) == options.count:
+        if listed == options.count:
             break
-        if choice.has(message):
-            rows.append(_row(message, options.json))
-    if options.json:
-        for row in rows:
-            print_json(row)
-    elif rows:
+        if not choice.has(message):
+            continue
+        listed += 1
+        if options.json:
+            print_json(_row(message, as_json=True))  # all bodies may not fit into memory
+        else:
+            rows.append(_row(message, as_json=False))
+    if rows:
         print_table(rows)
-    else:
+    elif not options.json:
         await existing_group(admin, options.group)
         print(_none(options.group, choice, left=not options.all), file=sys.stderr)
 
@@ -174,7 +183,8 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     await existing_group(admin, group)
     letters = DeadLetters(admin, group)
     rows: list[dict[str, Any]] = []
-    sent = listed = 0
+    topics: set[str] = set()
+    sent = listed = refused = 0
     oldest = {queue: each.first_left for queue, each in (await letters.bounds()).items()}
     skipped: set[MessageQueue] = set()
     async with Producer(
@@ -184,31 +194,46 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
         **connection_of(options),
     ) as producer:
         async for queue, message in letters.messages(sent_too=options.id is not None):
-            if sent == options.count:
+            if sent + refused == options.count:
                 break
             is_left = message.queue_offset >= oldest[queue]
             if not choice.has(message):
                 if is_left:
                     skipped.add(queue)
                 continue
-            sent += 1
             if options.dry_run:
+                sent += 1
                 rows.append(_row(message, as_json=False))
                 continue
-            if options.as_new:
-                await producer.send(_as_new(message))
-            else:
-                await admin.deliver_again(group, message)
+            try:
+                if options.as_new:
+                    new = _as_new(message)
+                    await producer.send(new)
+                    topics.add(new.topic)
+                else:
+                    await admin.deliver_again(group, message)
+            except (CommandError, RemotingError) as error:
+                if isinstance(error, Unavailable):
+                    raise
+                # Others may be sent: one that nobody can send would otherwise keep them all here.
+                refused += 1
+                if refused <= _MOST_REFUSALS:
+                    what = f"dead letter {message.msg_id} was not sent: {error}"
+                    complain(what, ExitCode.FAILURE)
+                if is_left:
+                    skipped.add(queue)
+                continue
+            sent += 1
             if is_left and queue in skipped:
                 listed += 1
             elif is_left:
                 await letters.mark_sent(queue, message)
-    if options.id is not None and not sent:
+    if options.id is not None and not sent + refused:
         raise CommandError(f"group {group} has no dead letter with the id {options.id}")
-    if not sent:
+    if not sent + refused:
         print(_none(group, choice, left=True), file=sys.stderr)
         return ExitCode.OK
-    to = "as new messages" if options.as_new else f"to group {group}"
+    to = f"as new messages{_of(topics)}" if options.as_new else f"to group {group}"
     letters_sent = counted(sent, "dead letter")
     if options.dry_run:
         print_table(rows)
@@ -224,14 +249,29 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
         )
     if not options.as_new and await online(admin, group) is None:
         print("no client of the group is online: they wait for one", file=sys.stderr)
-    return ExitCode.OK
+    return _told_of_refused(refused)
+
+
+def _told_of_refused(number: int) -> ExitCode:
+    if not number:
+        return ExitCode.OK
+    return complain(f"{counted(number, 'dead letter')} left that cannot be sent", ExitCode.FAILURE)
+
+
+def _of(topics: set[str]) -> str:
+    """Return the topics that messages were sent to: they say themselves where they came from."""
+    if len(topics) > _MOST_TOPICS:
+        return f" of {len(topics)} topics"
+    return f" of {', '.join(sorted(topics))}" if topics else ""
 
 
 def _as_new(message: MessageExt) -> Message:
     """Return a message to send, with the content that the application gave the dead letter."""
     topic = origin_topic(message)
     if not topic:
-        raise CommandError(f"nothing says which topic the dead letter {message.msg_id} came from")
+        raise CommandError("nothing says which topic it came from")
+    if message.sys_flag & COMPRESSED:
+        raise CommandError("its body is compressed, and cannot be decompressed")
     return Message(
         topic,
         message.body,

@@ -20,6 +20,7 @@ from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.remoting.settings.properties_file import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
+    from pocketmq.broker.config import BrokerConfig
     from pocketmq.store.check.report import Report
     from pocketmq.store.config import StoreConfig
 
@@ -37,10 +38,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "check",
         help="report what is wrong with a store, and whether a broker would start",
         description="Verifies the checksums of the whole commit log, and compares the consume "
-        "queues, index, timers, checkpoint and broker tables with it. It changes nothing; a "
-        "broker may have the store open. File sizes are taken from the files. Exit codes: 0 no "
-        "problem, 1 a problem with which a broker starts (or is running), 6 a broker would not "
-        "start.",
+        "queues, index, timers, checkpoint and broker tables with it. It reads config/auth.json "
+        "as a broker does, and names its super users. It changes nothing; a broker may have the "
+        "store open. File sizes are taken from the files. Exit codes: 0 no problem, 1 a "
+        "problem with which a broker starts (or is running), 6 a broker would not start.",
     )
     _add_common(check)
     check.set_defaults(action=_check)
@@ -129,11 +130,12 @@ def run(options: argparse.Namespace) -> int:
         return complain(str(error), ExitCode.FAILURE)
 
 
-def _check(config: StoreConfig, options: argparse.Namespace) -> int:
+def _check(config: BrokerConfig, options: argparse.Namespace) -> int:
     from pocketmq.store.check.store_check import check_store
 
     with _progress(config, "checking") as advanced:
         report = check_store(config, advanced)
+    _check_users(report, config)
     if options.json:
         print_json(report)
     else:
@@ -141,6 +143,29 @@ def _check(config: StoreConfig, options: argparse.Namespace) -> int:
     if report.starts is False:
         return ExitCode.STORE_CORRUPT
     return ExitCode.FAILURE if report.problems else ExitCode.OK
+
+
+def _check_users(report: Report, config: BrokerConfig) -> None:
+    """Add the file of users and access lists to a report."""
+    from pocketmq.auth.store import AUTH_FILE, AuthFileError, read_auth_file
+    from pocketmq.store.check.report import Problem
+
+    path = config.root / "config" / AUTH_FILE
+    try:
+        users, lists = read_auth_file(path)
+    except FileNotFoundError:
+        return
+    except AuthFileError as error:
+        report.problems.append(Problem(part="users", where=str(path), problem=str(error)))
+        if config.authentication_enabled and report.starts:
+            report.starts, report.refusal = False, str(error)
+        return
+    supers = sorted(name for name, user in users.items() if user.is_super)
+    named = ", ".join(supers[:_SHOWN]) + (", ..." if len(supers) > _SHOWN else "")
+    report.remarks.append(
+        f"{path} has {counted(len(users), 'user')}, {counted(len(lists), 'access list')}, and "
+        + (f"these super users: {named}" if supers else "no super user")
+    )
 
 
 def _repair(config: StoreConfig, options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from pocketmq.client.admin import Admin
 from pocketmq.client.admin.connected_clients import online
 from pocketmq.client.admin.dead_letters import DeadLetters, Death, death_of, origin_topic
 from pocketmq.client.admin.traffic import each
-from pocketmq.client.errors import SubscriptionGroupNotExist
+from pocketmq.client.errors import RemotingError, SubscriptionGroupNotExist, Unavailable
 from pocketmq.dashboard.views.listing import Listing, matching, page_of
 from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
@@ -18,6 +18,8 @@ from pocketmq.message.message import MessageExt, MessageQueue
 #: Dead letters on one page, and dead letters that one click resends.
 MOST_LISTED: Final = 50
 MOST_RESENT: Final = 500
+#: Bytes of a body that the page keeps: it shows fewer characters, and bodies have up to 4 MiB each.
+MOST_BODY: Final = 1024
 
 
 class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter. `is_left`: it was not resent yet."""
+    """One dead letter, with the beginning of its body. `is_left`: it was not resent yet."""
 
     message: MessageExt
     origin_topic: str
@@ -48,9 +50,11 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resent(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters were resent. `is_listed`: they stay in the list of those left."""
+    """How many dead letters were resent, and how many the broker refused. `is_listed`: some that
+    were resent stay in the list of those left."""
 
     sent: int
+    refused: int = 0
     is_listed: bool = False
 
 
@@ -89,6 +93,7 @@ async def dead_letter_view(admin: Admin, group: str, *, all: bool = False) -> De
         raise SubscriptionGroupNotExist(f"consumer group {group} does not exist")
     found = []
     async for queue, message in letters.messages(sent_too=all):
+        message.body = message.body[:MOST_BODY]
         found.append(
             DeadLetter(
                 message=message,
@@ -127,13 +132,32 @@ async def resend_one(admin: Admin, group: str, queue: MessageQueue, offset: int)
 
 
 async def resend_left(admin: Admin, group: str) -> Resent:
-    """Resend the dead letters that are left to the group, at most `MOST_RESENT`."""
+    """Resend the dead letters that are left to the group, at most `MOST_RESENT`.
+
+    One that the broker refuses stays in the list, with those after it in its queue. Raises the
+    first refusal if all are refused.
+    """
     letters = DeadLetters(admin, group)
     sent = 0
+    refusals: list[RemotingError] = []
+    blocked: set[MessageQueue] = set()
+    is_listed = False
     async for queue, message in letters.messages(sent_too=False):
-        await admin.deliver_again(group, message)
-        await letters.mark_sent(queue, message)
-        sent += 1
-        if sent == MOST_RESENT:
+        try:
+            await admin.deliver_again(group, message)
+        except Unavailable:
+            raise
+        except RemotingError as refusal:
+            refusals.append(refusal)
+            blocked.add(queue)
+        else:
+            sent += 1
+            if queue in blocked:
+                is_listed = True
+            else:
+                await letters.mark_sent(queue, message)
+        if sent + len(refusals) == MOST_RESENT:
             break
-    return Resent(sent=sent)
+    if refusals and not sent:
+        raise refusals[0]
+    return Resent(sent=sent, refused=len(refusals), is_listed=is_listed)

@@ -20,6 +20,10 @@ MAX_MESSAGE_GROUP: Final = 64
 #: Seconds of `orphaned_transaction_recovery_duration`.
 MAX_RECOVERY: Final = 3_600
 
+#: Seconds of a Timestamp: the years 1 to 9999, as Protocol Buffers define it.
+FIRST_SECOND: Final = -62_135_596_800
+LAST_SECOND: Final = 253_402_300_799
+
 #: Names that user properties must not have; they are removed from the user properties that clients
 #: receive.
 REFUSED_USER_PROPERTIES: Final = frozenset(
@@ -142,6 +146,12 @@ def check_message(message: pb.Message, *, max_body: int, max_delay: int, now: in
         )
     if system.HasField("message_group"):
         _check_message_group(system.message_group)
+    if not FIRST_SECOND <= system.born_timestamp.seconds <= LAST_SECOND:
+        raise ServiceError(
+            pb.BAD_REQUEST,
+            f"born_timestamp is {system.born_timestamp.seconds} s after 1970; {FIRST_SECOND} to "
+            f"{LAST_SECOND} s are allowed",
+        )
     if system.HasField("delivery_timestamp"):
         delay = system.delivery_timestamp.seconds * 1000 - now
         if delay > max_delay:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -214,6 +215,10 @@ def _decoded(body: bytes, sys_flag: int, most: int) -> tuple[bytes, pb.Encoding.
         return body, pb.IDENTITY  # the client reports a body that it cannot read
 
 
+#: An offset in a transaction id: 63 bits.
+_OFFSET: Final = re.compile("[0-9a-f]{1,15}|[0-7][0-9a-f]{15}")
+
+
 class TransactionPlace(NamedTuple):
     """The position of a half message. The transaction id of clients contains it, so that any proxy
     can end the transaction, even after a restart."""
@@ -236,6 +241,8 @@ def decode_transaction_place(text: str) -> TransactionPlace:
         raise ValueError(f"transaction id {text!r:.200} was not made by this kind of proxy")
     broker, queue_offset, physical_offset = rest
     try:
+        if not (_OFFSET.fullmatch(queue_offset) and _OFFSET.fullmatch(physical_offset)):
+            raise ValueError
         name = base64.b64decode(broker + "=" * (-len(broker) % 4), altchars=b"-_", validate=True)
         return TransactionPlace(key, name.decode(), int(queue_offset, 16), int(physical_offset, 16))
     except (binascii.Error, ValueError):

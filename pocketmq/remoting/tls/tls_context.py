@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import ssl
+import stat
 import subprocess
 import tempfile
 import time
@@ -30,6 +31,9 @@ log = logging.getLogger("pocketmq.remoting.tls")
 
 LOOK_INTERVAL: Final = 1.0
 """Minimum seconds between two checks of the files; new connections trigger them."""
+
+MOST_BYTES: Final = 4 << 20
+"""Of a file: all authorities that browsers trust are a tenth of it."""
 
 _VERIFY = {
     ClientAuth.NONE: ssl.CERT_NONE,
@@ -101,6 +105,7 @@ class ServerTls:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
+                self._check_files()
                 self._context = self._new_context()
             except ConfigError as error:
                 log.error("new connections still get the old certificate: %s", error)
@@ -109,6 +114,16 @@ class ServerTls:
                 self._has_expired = False
         self._tell_of_expiry()
         return self._context
+
+    def _check_files(self) -> None:
+        """Raise ConfigError for a file that would take long to read, such as a pipe: while it is
+        read, the server does nothing else."""
+        config = self._config
+        for path in filter(None, (config.cert_path, config.key_path, config.trust_cert_path)):
+            with contextlib.suppress(OSError):  # it is told when the file is loaded
+                found = os.stat(path)
+                if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+                    raise ConfigError("", path, "", text=f"{path} is not a file of certificates")
 
     def _look(self) -> _Stamp:
         config = self._config

@@ -31,7 +31,7 @@ class Problem(Struct, kw_only=True):
     """Something that is wrong.
 
     Attributes:
-        part: `commitlog`, `consumequeue`, `index`, `timers`, `checkpoint` or `config`.
+        part: `commitlog`, `consumequeue`, `index`, `timers`, `checkpoint`, `config` or `users`.
         where: a path, or a queue as TOPIC/ID.
         begin, end: in the commit log physical offsets, in a queue queue offsets.
         derived: a start builds it again from the commit log, so that nothing is lost.

@@ -19,6 +19,7 @@ from pocketmq.store.files import Files, MappedFile
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">7q")
 _OURS: Final = Struct(">3q")
+_MOST: Final = 2**63 - 1
 
 
 class TimerCheckpoint:
@@ -87,7 +88,8 @@ class TimerCheckpoint:
         if self._file is None:
             return
         self.read_time, self.log_flushed, self.queue_offset = read_time, log_flushed, queue_offset
-        self._counter += 1
+        # It starts again as Java's does.
+        self._counter = self._counter + 1 if self._counter < _MOST else -_MOST - 1
         _FIELDS.pack_into(
             self._file.map, 0, read_time, log_flushed, queue_offset, queue_offset,
             self._state_version, now, self._counter,

@@ -31,6 +31,7 @@ from pocketmq.message.limits import (
 )
 from pocketmq.message.priority import priority_of
 from pocketmq.message.reserved import TOO_MANY_UNUSUAL, drop_brokers_own
+from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
@@ -177,6 +178,32 @@ class SendChecks:
             return Destination(topic)
         self._topics.check_new(DLQ_PREFIX + name)
         return Destination(self._topics.create_if_absent(DLQ_PREFIX + name, 1), dead_letter=True)
+
+    @staticmethod
+    def check_origin(request: Request[Any], properties: dict[str, str]) -> None:
+        """Check the topic that a message which a client sends to a retry topic claims to be from.
+
+        Consumers show the message as one of this topic, and `pocketmq dlq resend --as-new` sends it
+        there, with the rights of an administrator. Clients for Java leave out the namespace; their
+        group has it. Raises RemotingError if the user may not receive from the topic.
+        """
+        caller = request.caller
+        if caller is None:
+            return
+        group = request.header.topic[len(RETRY_PREFIX) :]
+        for name in (names.RETRY_TOPIC, names.DLQ_ORIGIN_TOPIC):
+            if name not in properties:
+                continue
+            topic = normal_topic(properties[name], group)
+            namespace, found, _ = group.partition("%")
+            try:
+                caller.require_topics((topic,), "Sub")
+            except RemotingError:
+                if not found or topic.startswith(f"{namespace}%"):
+                    raise
+                topic = f"{namespace}%{topic}"
+                caller.require_topics((topic,), "Sub")
+            properties[name] = topic
 
     def _group_of(self, retry_topic: str, request: Request[Any]) -> SubscriptionGroupConfig:
         name = retry_topic[len(RETRY_PREFIX) :]

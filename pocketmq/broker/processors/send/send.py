@@ -272,6 +272,7 @@ class SendProcessor:
         queue_id = header.queue_id
         properties = names.decode(header.properties)
         if topic.topic_name.startswith(RETRY_PREFIX):
+            self._checks.check_origin(request, properties)
             destination = self._checks.retry_destination(request, topic)
             if destination.dead_letter:
                 topic = destination.topic
