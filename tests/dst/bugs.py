@@ -255,6 +255,35 @@ BUGS: Final = {
         "P",
         lambda plan: any("clone" in client.operations for client in plan.clients),
     ),
+    "reply of another": Bug(
+        "pocketmq.client.producer.request_reply",
+        "        waiting = self._waiting.get(correlation_id)\n",
+        "        waiting = next(iter(self._waiting.values()), None)\n",
+        "Q",
+        lambda plan: "asked" in plan.flows,
+    ),
+    "broadcast that is shared": Bug(
+        "pocketmq.client.consumer.push_subscriptions",
+        "        shared = self._retry_topic is not None\n",
+        "        shared = True\n",
+        "A2 L",
+        lambda plan: sum(client.role == "broadcast" for client in plan.clients) > 1,
+    ),
+    "children by the order of their answers": Bug(
+        "pocketmq.client.batch_protocol",
+        "            for opaque, child in enumerate(children):\n"
+        "                answer = answers.get(opaque)\n",
+        "            for opaque, (child, answer) in enumerate(zip(children, answers.values())):\n",
+        "A1 C",
+        lambda plan: "parents" in plan.flows,
+    ),
+    "disk that stays full": Bug(
+        "pocketmq.store.writer",
+        "return time.monotonic() >= self._retry_at and self._recover()",
+        "return bool(self._retry and time.monotonic() >= self._retry_at and self._recover())",
+        "L",
+        lambda plan: any(f.kind == "full disk" for f in plan.faults),
+    ),
     # Not one of the product: the simulation has to notice it.
     "clock of the real world": Bug(
         "pocketmq.remoting.monotonic",

@@ -6,14 +6,18 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from .clients import Clients
+from pocketmq.message.record import iter_records
+
+from .clients import Clients, name_of
 from .cluster import Cluster
-from .engine.disk import SYNC
+from .engine.disk import LOG, SYNC
 from .engine.machine import Machine
 from .engine.scheduler import SECOND
 from .history import History
 from .plan import Fault, Plan
 
+UNNOTICED: Final = ("bit flip", "drift")
+"""What happens to a server and explains nothing that clients see of it."""
 AFTERMATH: Final = 20 * SECOND
 """How long after its end a fault still explains what clients see."""
 
@@ -27,6 +31,7 @@ class Faults:
         self._clients = clients
         self._history = history
         self._over = False
+        self._flips = cluster.scheduler.stream("bit flips")
         self._broken_disks: set[str] = set()
 
     def begin(self) -> None:
@@ -44,7 +49,7 @@ class Faults:
         now = self._cluster.scheduler.now
         length = int(fault.seconds * SECOND)
         self._cluster.scheduler.step("fault", fault.kind, fault.target, fault.seconds)
-        if self._concerns_servers(fault):
+        if self._concerns_servers(fault) and fault.kind not in UNNOTICED:
             steps = fault.kind == "clock"
             known = self._history.clock_steps if steps else self._history.server_faults
             known.append((now, now + length + AFTERMATH))
@@ -90,7 +95,11 @@ class Faults:
             case "full disk":
                 machine.disk.full = True
                 self._history.full_disks.append((fault.target, now, now + length))
-                self._later(length, self._empty_disk, machine)
+                self._later(length, self._room_again, machine)
+            case "bit flip":
+                self._flip(machine)
+            case "drift":
+                machine.drift(float(fault.amount))
             case "clock":
                 machine.step_clock(int(float(fault.amount) * SECOND))
             case _:
@@ -113,6 +122,36 @@ class Faults:
         self._history.losses.append(now)
         self._history.server_faults.append((now, now + 10 * AFTERMATH))
         self._cluster.lose_master()
+
+    def _room_again(self, machine: Machine) -> None:
+        now = self._cluster.scheduler.now
+        full = self._history.full_disks
+        if not any(name == machine.name and now < end for name, _, end in full):
+            self._empty_disk(machine)
+
+    def _flip(self, machine: Machine) -> None:
+        """Flip a bit in the body of a message whose file of the log is closed: nothing reads it
+        but who wants that message. Nothing happens while there is no such file."""
+        chance = self._flips
+        paths = sorted((machine.root / "store" / LOG).glob("[0-9]*"))
+        ahead = 2  # the last file, and one that was made in advance
+        if len(paths) <= ahead:
+            return
+        path = chance.choice(paths[:-ahead])
+        content = path.read_bytes()
+        places = []
+        for record in iter_records(content, check_crc=False):
+            name = name_of(bytes(record.body))
+            if name in self._history.sends and record.body != name.encode() + b"|":
+                places.append((name, record.physical_offset - int(path.name), record))
+        if not places:
+            return
+        name, begin, record = chance.choice(places)
+        body = bytes(record.body)
+        at = content.index(body, begin) + chance.randrange(len(name) + 1, len(body))
+        machine.disk.flip(path, at, chance.randrange(8))
+        self._history.sends[name].damaged = True
+        self._history.flips.append((int(path.name), begin, begin + record.size))
 
     def _boot(self, machine: Machine) -> None:
         if machine.running and machine.name in self._clients.leaving:

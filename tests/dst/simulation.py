@@ -34,6 +34,7 @@ DRAIN: Final = 120 * SECOND
 """How long after the last send everything has to have come."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
+BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Simulation:
         self.history = History()
         self._late: list[str] = []
         self._next_look = 0
-        self._bad_disks = {f.target for f in plan.faults if f.kind in ("disk error", "full disk")}
+        self._bad_disks = {f.target for f in plan.faults if f.kind in BAD_DISKS}
         shutil.rmtree(root, ignore_errors=True)
         self.cluster = Cluster(plan, scheduler, root, self.report)
         self._auditor = Auditor(plan, self.cluster, self.history)
@@ -99,7 +100,7 @@ class Simulation:
             signal.setitimer(signal.ITIMER_PROF, 0)
         outcome.wrong = [f"guard: {what}" for what in patches.escapes]
         outcome.wrong += self._late
-        outcome.wrong += members.disagree(self.cluster)
+        outcome.wrong += members.disagree(self.cluster, self.history.flips)
         outcome.wrong += checkers.wrong(self._plan, self.history)
         outcome.cpu = patches.real_cpu_time() - began
         seen = (self.history.sends, self.history.deliveries, self.history.commits)
@@ -138,7 +139,12 @@ class Simulation:
         if plan.lost_master:
             self._faults.lose_master()
         self._faults.end()
-        producers = {client.name for client in plan.clients if client.role == "produce"}
+        replies = any(client.role == "answer" for client in plan.clients)
+        producers = {
+            client.name
+            for client in plan.clients
+            if client.role == "produce" and (client.flow != "asked" or replies)
+        }
         self._wait(
             SENDS, lambda: producers <= clients.succeeded.keys(), "not all producers could send"
         )
@@ -201,7 +207,7 @@ class Simulation:
             lost = send.transactional and send.fate != "commit"
             if checkers.promised(self._plan, send) and not lost and send.topic != "scratch":
                 wanted.setdefault(send.topic, {})[send.name] = send.began
-        groups = {c.group: c.flow for c in self._plan.clients if c.group}
+        groups = {c.reader: c.flow for c in self._plan.clients if c.reader}
         handled = self.history.handled
         for group, topic in groups.items():
             left_out = self.history.skipped(group)
