@@ -284,6 +284,20 @@ BUGS: Final = {
         "L",
         lambda plan: any(f.kind == "full disk" for f in plan.faults),
     ),
+    "damage that is served": Bug(
+        "pocketmq.store.queue.damaged_entries",
+        "        if not crc:\n            return entry\n        at = ",
+        "        if crc:\n            return entry\n        at = ",
+        "A1 A2 L",
+        lambda plan: any(f.kind == "bit flip" for f in plan.faults),
+    ),
+    "damage that nobody notices": Bug(
+        "pocketmq.message.record_layout",
+        "if check_crc and body and crc32(body) & CRC_MASK != head[2]:",
+        "if check_crc and body and crc32(body) & CRC_MASK < 0:",
+        "A1 A2",
+        lambda plan: any(f.kind == "bit flip" for f in plan.faults),
+    ),
     # Not one of the product: the simulation has to notice it.
     "clock of the real world": Bug(
         "pocketmq.remoting.monotonic",

@@ -130,6 +130,12 @@ class Disk:
         """The kernel gives up what a process has locked."""
         self._locks = {i: holder for i, holder in self._locks.items() if holder is not process}
 
+    def certain(self, path: Path) -> bytes:
+        """What a file has even after a power cut; nothing if it is not there."""
+        if not path.exists():
+            return b""
+        return self._synced.get(path.stat().st_ino, b"") if self.keeps else path.read_bytes()
+
     def flip(self, path: Path, at: int, bit: int) -> None:
         """Change a bit of a file, on the disk and for whoever has it in memory."""
         with path.open("r+b", buffering=0) as file:
