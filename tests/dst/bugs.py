@@ -298,6 +298,27 @@ BUGS: Final = {
         "A1 A2",
         lambda plan: any(f.kind == "bit flip" for f in plan.faults),
     ),
+    "connections that are counted for ever": Bug(
+        "pocketmq.remoting.serving.server",
+        "        self.connections.discard(connection)\n",
+        "        pass\n",
+        "H",
+        lambda plan: any(f.kind in ("leave", "kill") for f in plan.faults),
+    ),
+    "ready to send alone": Bug(
+        "pocketmq.broker.metrics.health_metrics",
+        "int(health.ready))\n",
+        "int(health.accepts_sends))\n",
+        "H",
+        lambda plan: plan.cluster != "single" and not plan.lost_master,
+    ),
+    "sends that are counted for ever": Bug(
+        "pocketmq.broker.acknowledge.group_commit",
+        "            self._add(-count, -size)\n",
+        "            self._add(-1, -size)\n",
+        "M",
+        lambda plan: plan.synchronous and "parents" in plan.flows,
+    ),
     # Not one of the product: the simulation has to notice it.
     "clock of the real world": Bug(
         "pocketmq.remoting.monotonic",

@@ -19,6 +19,7 @@ from .history import (
     Stored,
     reply_to,
 )
+from .operators import MOST_ADDED
 from .plan import Plan
 
 Check = Callable[[Plan, History], Iterator[str]]
@@ -42,6 +43,23 @@ how long it may take to write."""
 REGISTERED: Final = 5 * SECOND
 """How long after a broker was drained the name servers know."""
 DRAINED: Final = "4"
+SILENCE: Final = 30 * SECOND
+"""After which a slave knows that its master is away."""
+IDLE: Final = (
+    "rocketmq_processor_watermark",
+    "rocketmq_storage_flush_behind",
+    "rocketmq_storage_dispatch_behind",
+    "rocketmq_timer_enqueue_lag",
+    "rocketmq_timer_dequeue_lag",
+    "rocketmq_pop_checkpoint_buffer_size",
+    "rocketmq_pop_offset_buffer_size",
+    "pocketmq_storage_refusing",
+    "pocketmq_replication_sends_waiting",
+    "pocketmq_replication_unchecked",
+)
+"""What is 0 while nobody does anything."""
+RETRIES: Final = 2
+"""The most queues from which a group gets again what failed."""
 TABLES: Final = 10 * SECOND
 """How long a slave may have older tables than its master."""
 
@@ -546,6 +564,50 @@ def health_is_true(plan: Plan, history: History) -> Iterator[str]:
             full = begin + TOLD < health.at <= min(end, history.calm or end)
             if health.ready and full and machine == health.machine:
                 yield f"H {machine} said that it is ready while its disk was full"
+        for begin, end in history.absences:
+            away = begin + SILENCE < health.at <= min(end, history.calm or end)
+            if health.ready and away and health.machine != plan.brokers[0]:
+                yield f"H {health.machine} said that it is ready while its master was away"
+
+
+def figures_are_true(plan: Plan, history: History) -> Iterator[str]:
+    """H: in the end each member's metrics say what it is."""
+    for machine, problems, metrics in history.figures:
+        facts = history.facts[machine]
+        ready = not problems
+        told = {
+            "pocketmq_ready": (metrics["pocketmq_ready"], int(ready)),
+            f"pocketmq_member_role {facts.role}": (
+                metrics[f"pocketmq_member_role {facts.role}"], 1,
+            ),
+            "pocketmq_connections": (metrics["pocketmq_connections"], facts.connections),
+            "pocketmq_storage_free": (metrics["pocketmq_storage_free"], facts.free),
+            "pocketmq_registered_name_servers": (
+                metrics["pocketmq_registered_name_servers"], plan.name_servers,
+            ),
+        }  # fmt: skip
+        if facts.role == "MASTER":
+            copies = metrics.get("pocketmq_replication_copies", 0)
+            told["pocketmq_replication_copies"] = copies, facts.copies
+        for name, (value, right) in told.items():
+            if value != right:
+                yield f"H {machine} says {name} {value:g}, and it is {right}"
+        damaged = metrics["pocketmq_damaged_messages"]
+        if damaged and not history.flips:
+            yield f"H {machine} says that {damaged:g} messages are damaged, and none is"
+
+
+def nothing_is_kept(plan: Plan, history: History) -> Iterator[str]:
+    """M: in the end nothing waits in a member, and no more pulls are held than consumers make."""
+    queues = plan.queues + MOST_ADDED + RETRIES
+    pulls = queues * sum(bool(client.reader) for client in plan.clients)
+    for machine, _, metrics in history.figures:
+        for name, value in metrics.items():
+            if value and name.startswith(IDLE):
+                yield f"M {machine} says {name} {value:g} long after everything came"
+        held = metrics["pocketmq_held_pulls"]
+        if held > pulls:
+            yield f"M {machine} holds {held:g} pulls, and there are at most {pulls}"
 
 
 def requests_get_their_reply(plan: Plan, history: History) -> Iterator[str]:
@@ -638,6 +700,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     sends_go_on,
     routes_stay,
     health_is_true,
+    figures_are_true,
+    nothing_is_kept,
     nothing_unexpected,
 )
 

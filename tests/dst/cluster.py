@@ -29,6 +29,7 @@ from tests.broker.controller.controller_stub import ControllerStub
 from .engine.machine import Machine
 from .engine.network import Network
 from .engine.scheduler import MILLISECOND, SECOND, Scheduler
+from .history import Facts
 from .plan import Plan
 
 Main = Callable[[], Coroutine[Any, Any, None]]
@@ -246,6 +247,29 @@ class Cluster:
                 figures = broker.components.replication.figures()
                 if figures["brokerRole"] == "SYNC_MASTER":
                     self.masters[int(str(figures["masterEpoch"]))].add(name)
+
+    def facts(self) -> dict[str, Facts]:
+        """What is true of the brokers that run."""
+        running = dict(self.running_brokers())
+        found = {}
+        for name in running:
+            machine = self.machines[name]
+            role, copies = "MASTER", 1
+            if self._stub is not None:
+                decides = self._stub.decides
+                master = self._stub.addresses.get(decides.master or 0, "")
+                role = "MASTER" if master == self.address(name, BROKER_PORT) else "SLAVE"
+                copies = len(decides.members)
+            elif self.plan.cluster == "slave" and not self._promoted:
+                role = "MASTER" if name == self.plan.brokers[0] else "SLAVE"
+                copies = len(running)
+            found[name] = Facts(
+                role,
+                self.network.accepted(machine.ip, BROKER_PORT),
+                machine.disk.usage().free,
+                copies,
+            )
+        return found
 
     def running_brokers(self) -> list[tuple[str, Broker]]:
         """Those whose start is over."""

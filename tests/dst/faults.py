@@ -57,11 +57,13 @@ class Faults:
             known.append((now, now + length + AFTERMATH))
         match fault.kind:
             case "kill":
+                self._away(fault, now, length)
                 machine.kill()
                 if fault.target in self._plan.brokers:
                     self._history.downs.append((now, now + length))
                 self._later(length, self._boot, machine)
             case "power":
+                self._away(fault, now, length)
                 machine.cut_power()
                 self._history.power_cuts.append(now)
                 self._later(length, self._boot, machine)
@@ -74,6 +76,7 @@ class Faults:
                 self._clients.leave(fault.target)
                 self._later(length, self._boot, machine)
             case "pause":
+                self._away(fault, now, length)
                 machine.pause()
                 self._later(length, machine.resume)
             case "partition":
@@ -124,6 +127,10 @@ class Faults:
         self._history.losses.append(now)
         self._history.server_faults.append((now, now + 10 * AFTERMATH))
         self._cluster.lose_master()
+
+    def _away(self, fault: Fault, now: int, length: int) -> None:
+        if self._plan.cluster == "slave" and fault.target == self._plan.brokers[0]:
+            self._history.absences.append((now, now + length))
 
     def _room_again(self, machine: Machine) -> None:
         now = self._cluster.scheduler.now

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from .engine.scheduler import SECOND
+from .figures import Figures
 
 Nanoseconds = int
 
@@ -121,6 +122,22 @@ class Health(NamedTuple):
     problems: str
 
 
+class Facts(NamedTuple):
+    """What is true of a broker in the end.
+
+    Attributes:
+        role: as metrics have it.
+        connections: how many end at its server.
+        free: bytes of its disk.
+        copies: members in sync, of a master.
+    """
+
+    role: str
+    connections: int
+    free: int
+    copies: int
+
+
 class Stored(NamedTuple):
     place: Place
     name: str
@@ -137,6 +154,8 @@ class History:
     clock_steps: when a server's clock was set; leases do not depend on it.
     full_disks: from when to when a machine's disk was full.
     health: what members said of themselves; see `Health`.
+    absences: from when to when the master of a slave was away.
+    figures: what brokers said in the end; `facts`: what they should, by machine.
     losses: when the master was lost for good.
     flips: the first offsets of files of the log, and where in them records with a flipped bit begin
         and end.
@@ -165,6 +184,9 @@ class History:
     losses: list[Nanoseconds] = field(default_factory=list)
     flips: list[tuple[int, int, int]] = field(default_factory=list)
     queues: dict[str, int] = field(default_factory=dict)
+    absences: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    figures: list[Figures] = field(default_factory=list)
+    facts: dict[str, Facts] = field(default_factory=dict)
     calm: Nanoseconds = 0
 
     def delivered(self, delivery: Delivery) -> None:

@@ -266,9 +266,11 @@ def _add_new_disk(plan: Plan, chance: Random) -> None:
 
 
 def _add_flips(plan: Plan, chance: Random) -> None:
-    """Bits that change on the disk of one broker, where reads check what they read."""
+    """Bits that change on the disk of one broker, where reads check what they read. An empty member
+    does not get past what is damaged at its master."""
     set_by_hand = any("set" in client.operations for client in plan.clients)
-    if chance.random() < 0.85 or set_by_hand:
+    copies = any(fault.kind == "new disk" for fault in plan.faults)
+    if chance.random() < 0.85 or set_by_hand or copies:
         return
     plan.settings |= {"checkCRCOnRead": "true", "mappedFileSizeCommitLog": str(64 * 1024)}
     target = chance.choice(plan.brokers)

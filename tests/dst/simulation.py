@@ -7,17 +7,22 @@ import logging
 import shutil
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from pocketmq.broker.broker import Broker
 
 from . import checkers, members
 from .clients import Auditor, Clients
 from .cluster import Cluster
 from .engine import patches
+from .engine.loop import SimLoop
 from .engine.scheduler import SECOND, Scheduler
 from .faults import Faults
+from .figures import figures_of
 from .history import History
 from .plan import Plan
 
@@ -32,6 +37,9 @@ ANSWERS: Final = 20 * SECOND
 """How long after the producers stopped every call has ended."""
 DRAIN: Final = 120 * SECOND
 """How long after the last send everything has to have come."""
+QUIET: Final = 12 * SECOND
+"""How long after everything came nothing is left unwritten: flushCommitLogThoroughInterval, and how
+long a heartbeat of a group may take."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
 BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
@@ -161,12 +169,29 @@ class Simulation:
             self._late.pop()  # what is missing is for the checkers to judge
         # Some may be of a send that ended unknown, or may be lost: the checkers judge that, too.
         scheduler.run(scheduler.now + DRAIN, self._none_comes_again)
+        scheduler.run(scheduler.now + QUIET)
+        self._ask_members()
         auditor.finishing = True
         if self._wait(READ, lambda: auditor.done, "not all groups were at the end of all topics"):
             return
         self._late[-1] += f": {auditor.lags}, {auditor.error!r}"
         auditor.hurried = True
         self._wait(READ, lambda: auditor.done, "the topics could not be read")
+
+    def _ask_members(self) -> None:
+        """Ask every member that runs for its metrics, and note what they have to be."""
+        cluster, figures = self.cluster, self.history.figures
+
+        async def ask(name: str, broker: Broker) -> None:
+            figures.append(await figures_of(name, broker))
+
+        members = cluster.running_brokers()
+        for name, broker in members:
+            process = cluster.machines[name].process
+            assert process is not None
+            process.loop.tell(_begin, process.loop, partial(ask, name, broker))
+        self._wait(ANSWERS, lambda: len(figures) == len(members), "not all members told metrics")
+        self.history.facts = cluster.facts()
 
     @property
     def _may_lose(self) -> bool:
@@ -246,6 +271,10 @@ class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         self._report(str(self._scheduler.machine), record.name, record.getMessage(), error)
+
+
+def _begin(loop: SimLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop.create_task(work())
 
 
 def _hang(*_: object) -> None:

@@ -476,6 +476,10 @@ class Network:
         connection: tuple[End, Any] = await future
         return connection
 
+    def accepted(self, ip: str, port: int) -> int:
+        """How many connections a server has."""
+        return sum(end.local == (ip, port) for end in self._ends)
+
     def forget(self, end: End) -> None:
         self._ends.pop(end, None)
         self.stuck.pop(end, None)
