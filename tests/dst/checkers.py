@@ -8,7 +8,18 @@ from itertools import pairwise
 from typing import Final
 
 from .engine.scheduler import EPOCH, MILLISECOND, SECOND
-from .history import Commit, Delivery, History, Operation, Place, Send, Stored
+from .history import (
+    WRONG_QUEUE,
+    Commit,
+    Delivery,
+    History,
+    Operation,
+    Place,
+    Send,
+    Stored,
+    reply_to,
+)
+from .operators import MOST_ADDED
 from .plan import Plan
 
 Check = Callable[[Plan, History], Iterator[str]]
@@ -17,6 +28,8 @@ UNFLUSHED: Final = 12 * SECOND
 """How long a message may be unwritten with ASYNC_FLUSH: flushCommitLogThoroughInterval."""
 EARLY: Final = 5 * MILLISECOND
 """By how much a delayed message may seem early: times are rounded to milliseconds."""
+SLACK: Final = SECOND
+"""How much later than its time a request may end."""
 LOCK_LIFE: Final = 60 * SECOND
 RECONNECTED: Final = 4 * SECOND
 """How long after a broker's start its producers have found it."""
@@ -30,6 +43,23 @@ how long it may take to write."""
 REGISTERED: Final = 5 * SECOND
 """How long after a broker was drained the name servers know."""
 DRAINED: Final = "4"
+SILENCE: Final = 30 * SECOND
+"""After which a slave knows that its master is away."""
+IDLE: Final = (
+    "rocketmq_processor_watermark",
+    "rocketmq_storage_flush_behind",
+    "rocketmq_storage_dispatch_behind",
+    "rocketmq_timer_enqueue_lag",
+    "rocketmq_timer_dequeue_lag",
+    "rocketmq_pop_checkpoint_buffer_size",
+    "rocketmq_pop_offset_buffer_size",
+    "pocketmq_storage_refusing",
+    "pocketmq_replication_sends_waiting",
+    "pocketmq_replication_unchecked",
+)
+"""What is 0 while nobody does anything."""
+RETRIES: Final = 2
+"""The most queues from which a group gets again what failed."""
 TABLES: Final = 10 * SECOND
 """How long a slave may have older tables than its master."""
 
@@ -84,16 +114,19 @@ def _may_come_twice(plan: Plan, send: Send) -> bool:
 
 
 def promised(plan: Plan, send: Send) -> bool:
-    """Whether the producer was told that it is kept, and has not tried to cancel it."""
+    """Whether the producer was told that it is kept, and has not tried to cancel it. What is
+    damaged may be gone, also if there are copies of it: a reader passes it over."""
     return (
         not send.recalling
+        and not send.damaged
         and send.place is not None
         and (send.confirmed or plan.cluster == "single")
     )
 
 
 def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]:
-    """With ASYNC_FLUSH, a power cut may take the last messages, and none in between."""
+    """With ASYNC_FLUSH, a power cut may take the last messages, and none in between, other than of
+    a store that was repaired, which has some behind those that are gone."""
     if not lost:
         return
     excused: set[str] = set()
@@ -113,7 +146,8 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
             for sends in by_queue.values():
                 sends.sort(key=lambda send: send.place or Place("", "", 0, 0), reverse=True)
                 for send in sends:
-                    if send.name not in missing or (send.ended or 0) < cut - UNFLUSHED:
+                    is_there = send.name not in missing and not history.flips
+                    if is_there or (send.ended or 0) < cut - UNFLUSHED:
                         break
                     excused.add(send.name)
             excused |= {
@@ -142,7 +176,7 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
     """A2: each stored message came to each group at least once, and was handled."""
     # From then on, offsets that a group has read may be given to other messages.
     cuts = [*history.losses, *([] if plan.synchronous else history.power_cuts)]
-    groups = {c.group: c.flow for c in plan.clients if c.group}
+    groups = {c.reader: c.flow for c in plan.clients if c.reader}
     done: defaultdict[str, set[str]] = defaultdict(set)
     seen: defaultdict[tuple[str, str, int], int] = defaultdict(lambda: -1)
     came: defaultdict[tuple[str, Place], set[str]] = defaultdict(set)
@@ -169,13 +203,22 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
             place = stored.place
             if place.topic != topic or stored.name in done[group]:
                 continue
-            if left_out and history.sends[stored.name].began <= left_out:
+            send = history.sends[stored.name]
+            if left_out and send.began <= left_out:
+                continue
+            if _may_be_dropped(send):
                 continue
             # A queue that became shorter, and has grown again.
             known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
             if cuts and (place.offset <= known or came[group, place] - {stored.name}):
                 continue
             yield f"A2 {stored.name} at {place} was never handled in group {group}"
+
+
+def _may_be_dropped(send: Send | None) -> bool:
+    """A consumer drops a request that nobody waits for any more, also when it comes again after the
+    reply was pushed, and the answer to the replier was lost."""
+    return send is not None and send.patience > 0
 
 
 def read_is_kept(plan: Plan, history: History) -> Iterator[str]:
@@ -189,7 +232,8 @@ def read_is_kept(plan: Plan, history: History) -> Iterator[str]:
         begin = history.begins.get((place.topic, place.queue))
         if begin is None or place.topic == "scratch" or place.offset < begin or delivery.again:
             continue  # expired, deleted, or of a group's retry topic
-        if names.get(place) != delivery.name:
+        send = history.sends.get(delivery.name)
+        if names.get(place) != delivery.name and not (send and send.damaged):
             yield f"A9 {delivery.name} came from {place}, which holds {names.get(place)}"
 
 
@@ -220,7 +264,8 @@ def in_order(plan: Plan, history: History) -> Iterator[str]:
             again = history.disturbed(before.at, delivery.at)
             if not again and previous is before:
                 yield f"A3 {delivery.client} got {place} after {before.place}"
-        if before is not None and same and place.offset > before.place.offset + 1:
+        gap = before is not None and same and place.offset > before.place.offset + 1
+        if before is not None and gap and not history.flips:
             yield f"A3 {delivery.client} got {place} right after {before.place}"
         last[queue] = owner[queue] = delivery
     keyed: defaultdict[tuple[str, str, str, int], list[Send]] = defaultdict(list)
@@ -265,7 +310,8 @@ def not_too_early(plan: Plan, history: History) -> Iterator[str]:
         return  # a clock that was set forward lets them come
     for delivery in history.deliveries:
         send = history.sends.get(delivery.name)
-        if send is not None and send.due and delivery.at < send.due - EARLY:
+        early = EARLY + differ(plan, delivery.at)
+        if send is not None and send.due and delivery.at < send.due - early:
             early = (send.due - delivery.at) // MILLISECOND
             yield f"A4 {delivery.name} came {early} ms early to {delivery.client}"
 
@@ -297,9 +343,13 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
         promised = send.place is not None and send.confirmed and send.fate == "commit"
         # A full disk makes brokers remove the oldest file of the log, with what is in it by then.
         removed = full and any(begin > 0 for begin in history.begins.values())
-        excused = removed or (
-            not plan.synchronous
-            and any((send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts)
+        excused = (
+            removed
+            or send.damaged
+            or (
+                not plan.synchronous
+                and any((send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts)
+            )
         )
         if promised and not count and not excused:
             yield f"A5 {send.name} was committed, and never came"
@@ -322,12 +372,16 @@ def invisible_for_a_while(plan: Plan, history: History) -> Iterator[str]:
             continue
         if before.acknowledged and (before.ended or 0) < delivery.at:
             yield f"A6 {delivery.place} came again after it was acknowledged"
-        elif delivery.at - before.at < before.visible_again - _wall(before.at) - 50 * MILLISECOND:
+        elif delivery.at < before.visible_again - EPOCH - 50 * MILLISECOND - differ(
+            plan, delivery.at
+        ):
             yield f"A6 {delivery.place} came again within its invisible time"
 
 
-def _wall(now: int) -> int:
-    return EPOCH + now
+def differ(plan: Plan, now: int) -> int:
+    """By how much the clocks of two machines may differ that drift."""
+    rates = [abs(float(fault.amount)) for fault in plan.faults if fault.kind == "drift"]
+    return int(2 * max(rates, default=0.0) * now)
 
 
 def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
@@ -341,8 +395,10 @@ def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
             begun.setdefault(key, delivery.at)
     stored: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
     began: dict[Place, int] = {}
+    names: dict[Place, str] = {}
     for each in history.stored:
         stored[each.place.topic, each.place.broker, each.place.queue].append(each.place.offset)
+        names[each.place] = each.name
         began[each.place] = history.sends[each.name].began if each.name in history.sends else 0
     told: set[tuple[str, Place]] = set()
     for commit in history.commits:
@@ -355,6 +411,8 @@ def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
             if began[place] <= history.skipped(commit.group):
                 continue
             at = begun.get((commit.group, *place))
+            if at is None and _may_be_dropped(history.sends.get(names[place])):
+                continue
             if at is None or at > commit.at:
                 told.add((commit.group, place))
                 yield f"A7 group {commit.group} had committed {commit.offset}, not handled {place}"
@@ -506,11 +564,93 @@ def health_is_true(plan: Plan, history: History) -> Iterator[str]:
             full = begin + TOLD < health.at <= min(end, history.calm or end)
             if health.ready and full and machine == health.machine:
                 yield f"H {machine} said that it is ready while its disk was full"
+        for begin, end in history.absences:
+            away = begin + SILENCE < health.at <= min(end, history.calm or end)
+            if health.ready and away and health.machine != plan.brokers[0]:
+                yield f"H {health.machine} said that it is ready while its master was away"
+
+
+def figures_are_true(plan: Plan, history: History) -> Iterator[str]:
+    """H: in the end each member's metrics say what it is."""
+    for machine, problems, metrics in history.figures:
+        facts = history.facts[machine]
+        ready = not problems
+        told = {
+            "pocketmq_ready": (metrics["pocketmq_ready"], int(ready)),
+            f"pocketmq_member_role {facts.role}": (
+                metrics[f"pocketmq_member_role {facts.role}"], 1,
+            ),
+            "pocketmq_connections": (metrics["pocketmq_connections"], facts.connections),
+            "pocketmq_storage_free": (metrics["pocketmq_storage_free"], facts.free),
+            "pocketmq_registered_name_servers": (
+                metrics["pocketmq_registered_name_servers"], plan.name_servers,
+            ),
+        }  # fmt: skip
+        if facts.role == "MASTER":
+            copies = metrics.get("pocketmq_replication_copies", 0)
+            told["pocketmq_replication_copies"] = copies, facts.copies
+        for name, (value, right) in told.items():
+            if value != right:
+                yield f"H {machine} says {name} {value:g}, and it is {right}"
+        damaged = metrics["pocketmq_damaged_messages"]
+        if damaged and not history.flips:
+            yield f"H {machine} says that {damaged:g} messages are damaged, and none is"
+
+
+def nothing_is_kept(plan: Plan, history: History) -> Iterator[str]:
+    """M: in the end nothing waits in a member, and no more pulls are held than consumers make."""
+    queues = plan.queues + MOST_ADDED + RETRIES
+    pulls = queues * sum(bool(client.reader) for client in plan.clients)
+    for machine, _, metrics in history.figures:
+        for name, value in metrics.items():
+            if value and name.startswith(IDLE):
+                yield f"M {machine} says {name} {value:g} long after everything came"
+        held = metrics["pocketmq_held_pulls"]
+        if held > pulls:
+            yield f"M {machine} holds {held:g} pulls, and there are at most {pulls}"
+
+
+def requests_get_their_reply(plan: Plan, history: History) -> Iterator[str]:
+    """Q: a request ends in time, with its own reply or an error; and one that was only not replied
+    to is stored."""
+    slept = {f.target for f in plan.faults if f.kind == "pause"}
+    # A full disk makes brokers remove what is old.
+    kept = plan.cluster == "single" and (plan.synchronous or not history.power_cuts)
+    kept = kept and not history.full_disks
+    names = {stored.name for stored in history.stored}
+    for send in history.sends.values():
+        if not send.patience or send.ended is None:
+            continue
+        if send.reply is not None and send.reply != reply_to(send.body):
+            yield f"Q {send.name} got the reply {send.reply[-40:]!r}"
+        took = send.ended - send.began
+        if took > send.patience + SLACK and send.client not in slept:
+            yield f"Q {send.name} took {took / SECOND:.1f} s: {send.error}"
+        stored = send.reply is not None or "RequestTimeout" in send.error
+        if stored and kept and send.name not in names and not send.damaged:
+            yield f"Q {send.name} was stored, and is nowhere: {send.error or 'it got a reply'}"
+
+
+def children_are_answered_alone(plan: Plan, history: History) -> Iterator[str]:
+    """C: each child of a parent gets its own answer: one to a queue that does not exist is refused,
+    and the others are not."""
+    for send in history.sends.values():
+        if send.queue is None:
+            continue
+        if send.queue == WRONG_QUEUE:
+            if send.place is not None:
+                yield f"C {send.name}, to a queue that does not exist, was stored at {send.place}"
+        elif send.place is not None and send.place.queue != send.queue:
+            yield f"C {send.name}, to queue {send.queue}, was stored at {send.place}"
+        elif f"[{WRONG_QUEUE}]" in send.error:
+            yield f"C {send.name}, to queue {send.queue}, got another one's answer: {send.error}"
 
 
 def sends_go_on(plan: Plan, history: History) -> Iterator[str]:
     """L: no send fails that has waited for a broker which is back."""
-    if plan.cluster != "single" or any(fault.kind != "kill" for fault in plan.faults):
+    if plan.cluster != "single" or any(
+        fault.kind not in ("kill", "drift") for fault in plan.faults
+    ):
         return
     if any("drain" in client.operations for client in plan.clients):
         return
@@ -555,9 +695,13 @@ CHECKS: Final[tuple[Check, ...]] = (
     rights_are_kept,
     one_owner_at_a_time,
     deleted_is_gone,
+    requests_get_their_reply,
+    children_are_answered_alone,
     sends_go_on,
     routes_stay,
     health_is_true,
+    figures_are_true,
+    nothing_is_kept,
     nothing_unexpected,
 )
 

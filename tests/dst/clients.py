@@ -19,7 +19,13 @@ from pocketmq import (
     TransactionState,
 )
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.errors import BatchSendError, NoRouteInfo, RemotingError, TopicNotExist
+from pocketmq.client.errors import (
+    BatchSendError,
+    NoRouteInfo,
+    RemotingError,
+    RequesterGone,
+    TopicNotExist,
+)
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.send_result import SendStatus
 from pocketmq.message.identity import decode_offset_msg_id
@@ -32,8 +38,19 @@ from tests.broker.pop.consuming import PopClient
 from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .engine.scheduler import MILLISECOND, SECOND
-from .history import Commit, Delivery, Health, History, Place, Send, Stored
+from .history import (
+    WRONG_QUEUE,
+    Commit,
+    Delivery,
+    Health,
+    History,
+    Place,
+    Send,
+    Stored,
+    reply_to,
+)
 from .operators import GUEST, SCRATCH, Operator
+from .parents import Parents
 from .plan import Client, Plan
 
 TIMEOUT: Final = 6.0
@@ -44,6 +61,10 @@ SLOW: Final = 0.98
 LONG_WORK: Final = 3.0
 """How long a message takes now and then: offsets are committed, and clients die, meanwhile."""
 KEYS: Final = 5
+SMALL_BATCH: Final = 4_000
+"""Bytes of a batch where one list becomes many of them, which are sent together."""
+LATE: Final = 0.03
+"""How many requests are replied to when their producer may have given up, and how many twice."""
 LARGEST: Final = 3_000
 LOOK: Final = 2.0
 """How often an administrator looks at offsets, seconds."""
@@ -95,8 +116,10 @@ class Clients:
         match client.role:
             case "produce" | "guest":
                 await self._produce(machine, client)
-            case "push" | "orderly":
+            case "push" | "orderly" | "broadcast":
                 await self._push(machine, client)
+            case "answer":
+                await self._answer(machine, client)
             case "pull":
                 await self._pull(machine, client)
             case "pop":
@@ -113,14 +136,16 @@ class Clients:
             "retries": client.retries,
             "credentials": GUEST if client.role == "guest" else self.cluster.credentials,
         }
+        if client.flow == "parents":
+            options["batch_bytes"] = SMALL_BATCH
         group = f"producers-{client.flow}"
         producer: Producer
         if client.flow == "transacted":
             producer = TransactionProducer(group, check=self._check, **options)
         else:
             producer = Producer(group, **options)
-        async with producer:
-            await _Producing(self, machine, client, producer).run()
+        async with producer, Parents(self.cluster, TIMEOUT) as parents:
+            await _Producing(self, machine, client, producer, parents).run()
             # It stays until it is told to leave: brokers ask it about transactions.
             await self.leaving[client.name].wait()
 
@@ -145,7 +170,7 @@ class Clients:
         place = Place(message.topic, broker, message.queue_id, message.queue_offset)
         body = bytes(message.body)
         delivery = Delivery(
-            self.now, name_of(body), client.group, client.name, process.life, place, body,
+            self.now, name_of(body), client.reader, client.name, process.life, place, body,
             message.reconsume_times,
         )  # fmt: skip
         self.history.delivered(delivery)
@@ -173,9 +198,42 @@ class Clients:
             credentials=self.cluster.credentials,
             start="begin",
             orderly=client.role == "orderly",
+            broadcast=client.role == "broadcast",
+            offset_directory=machine.root / "offsets",
             start_timeout=3600,
         )
         async with consumer:
+            await self.leaving[client.name].wait()
+
+    async def _answer(self, machine: Machine, client: Client) -> None:
+        """Reply to requests."""
+        producer = Producer(
+            "repliers",
+            namesrv=self.cluster.namesrv,
+            timeout=TIMEOUT,
+            credentials=self.cluster.credentials,
+        )
+
+        async def handle(request: ConsumedMessage) -> None:
+            delivery = self._delivered(machine, client, request, request.broker_name)
+            drawn = machine_random(machine)
+            await asyncio.sleep(2 * TIMEOUT * machine_random(machine) if drawn < LATE else drawn)
+            replies = 2 if drawn > 1 - LATE else 1
+            for _ in range(replies):
+                with suppress(RequesterGone):
+                    await producer.reply(request, reply_to(delivery.body))
+            self.history.done(delivery, self.now)
+
+        consumer = PushConsumer(
+            client.group,
+            {client.flow: "*"},
+            handler=handle,
+            namesrv=self.cluster.namesrv,
+            credentials=self.cluster.credentials,
+            start="begin",
+            start_timeout=3600,
+        )
+        async with producer, consumer:
             await self.leaving[client.name].wait()
 
     async def _pull(self, machine: Machine, client: Client) -> None:
@@ -259,7 +317,12 @@ class _Producing:
     """One life of a producer."""
 
     def __init__(
-        self, clients: Clients, machine: Machine, client: Client, producer: Producer
+        self,
+        clients: Clients,
+        machine: Machine,
+        client: Client,
+        producer: Producer,
+        parents: Parents,
     ) -> None:
         process = machine.process
         assert process is not None
@@ -268,6 +331,8 @@ class _Producing:
         self._process = process
         self._client = client
         self._producer = producer
+        self._parents = parents
+        self._address = ""
         self._leaving = clients.leaving[client.name]
         self._numbers = 0
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -298,6 +363,10 @@ class _Producing:
                 await self._delayed()
             case "transacted":
                 await self._transaction()
+            case "asked":
+                await self._ask()
+            case "parents":
+                await self._many()
             case _ if (share := self._client.delayed) and machine_random(self._machine) < share:
                 await self._delayed()
             case _:
@@ -348,6 +417,33 @@ class _Producing:
                 self._answered(send, result)
             else:
                 self._failed(send, result)
+
+    async def _ask(self) -> None:
+        send = self._made()
+        send.queue_known = False
+        send.patience = int(TIMEOUT * SECOND)
+        try:
+            reply = await self._producer.request(self._message(send))
+        except RemotingError as error:
+            self._failed(send, error)
+            return
+        send.reply = bytes(reply.body)
+        send.ended = self._clients.now
+        self._succeeded(send)
+
+    async def _many(self) -> None:
+        """Send a list that becomes many batches, or single messages to queues that are told, of
+        which some do not exist."""
+        sends = [self._made() for _ in range(2 + int(20 * machine_random(self._machine)))]
+        if not self._address or machine_random(self._machine) < 0.5:
+            await self._batch(sends)
+            return
+        queues = self._clients.plan.queues
+        for send in sends:
+            send.retries = 0
+            wrong = machine_random(self._machine) < 0.1
+            send.queue = WRONG_QUEUE if wrong else int(queues * machine_random(self._machine))
+        await self._parents.send(self._address, sends)
 
     async def _delayed(self) -> None:
         send = self._made()
@@ -425,6 +521,13 @@ class _Producing:
         send.handle = result.recall_handle or ""
         queue = result.queue
         send.place = Place(send.topic, queue.broker_name, queue.queue_id, result.queue_offset)
+        if self._client.flow == "parents":
+            stored = decode_offset_msg_id(result.offset_msg_id.partition(",")[0])
+            self._address = f"{stored.host}:{stored.port}"
+        self._succeeded(send)
+
+    def _succeeded(self, send: Send) -> None:
+        clients = self._clients
         if send.began >= clients.history.calm > 0:
             clients.succeeded.setdefault(send.client, clients.now)
 
@@ -495,7 +598,7 @@ class Auditor:
         return {
             client.group: client.flow
             for client in self._plan.clients
-            if client.role in ("push", "orderly", "pull") and client.flow != SCRATCH
+            if client.role in ("push", "orderly", "pull", "answer") and client.flow != SCRATCH
         }
 
     async def _look(self, admin: Admin) -> None:

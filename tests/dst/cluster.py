@@ -7,13 +7,15 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pocketmq import Admin
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import load_broker_config
+from pocketmq.broker.config import BrokerConfig, load_broker_config
+from pocketmq.cli.servers.server_command import started
 from pocketmq.client.credentials import Credentials
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
@@ -21,11 +23,13 @@ from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.serving.long_requests import TURN
 from pocketmq.remoting.serving.server import RemotingServer
 from pocketmq.remoting.settings.properties_file import format_properties
+from pocketmq.store.errors import StoreCorrupt
 from tests.broker.controller.controller_stub import ControllerStub
 
 from .engine.machine import Machine
 from .engine.network import Network
 from .engine.scheduler import MILLISECOND, SECOND, Scheduler
+from .history import Facts
 from .plan import Plan
 
 Main = Callable[[], Coroutine[Any, Any, None]]
@@ -201,10 +205,17 @@ class Cluster:
             settings["controllerAddr"] = self.address(CONTROLLER, CONTROLLER_PORT)
         config, _ = load_broker_config(format_properties(settings))
         self.brokers.pop(machine.name, None)
+        flips = [f for f in plan.faults if f.kind == "bit flip" and f.target == machine.name]
+        for _ in flips:  # each may come in the midst of a repair
+            with suppress(StoreCorrupt):
+                await self._serve(machine, config, repair=True)
+        await self._serve(machine, config, repair=False)
+
+    async def _serve(self, machine: Machine, config: BrokerConfig, *, repair: bool) -> None:
         broker = Broker(config, work_clock=self._work_clock(machine))
-        await broker.start()
-        self.brokers[machine.name] = broker
-        await forever()
+        async with started(broker, repair=repair):
+            self.brokers[machine.name] = broker
+            await forever()
 
     def _work_clock(self, machine: Machine) -> Callable[[], float]:
         """A clock that finds each time that some work was done since the last look: so a few steps
@@ -236,6 +247,29 @@ class Cluster:
                 figures = broker.components.replication.figures()
                 if figures["brokerRole"] == "SYNC_MASTER":
                     self.masters[int(str(figures["masterEpoch"]))].add(name)
+
+    def facts(self) -> dict[str, Facts]:
+        """What is true of the brokers that run."""
+        running = dict(self.running_brokers())
+        found = {}
+        for name in running:
+            machine = self.machines[name]
+            role, copies = "MASTER", 1
+            if self._stub is not None:
+                decides = self._stub.decides
+                master = self._stub.addresses.get(decides.master or 0, "")
+                role = "MASTER" if master == self.address(name, BROKER_PORT) else "SLAVE"
+                copies = len(decides.members)
+            elif self.plan.cluster == "slave" and not self._promoted:
+                role = "MASTER" if name == self.plan.brokers[0] else "SLAVE"
+                copies = len(running)
+            found[name] = Facts(
+                role,
+                self.network.accepted(machine.ip, BROKER_PORT),
+                machine.disk.usage().free,
+                copies,
+            )
+        return found
 
     def running_brokers(self) -> list[tuple[str, Broker]]:
         """Those whose start is over."""

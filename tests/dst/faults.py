@@ -6,14 +6,20 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from .clients import Clients
+from pocketmq.message.record import iter_records
+
+from .clients import Clients, name_of
 from .cluster import Cluster
-from .engine.disk import SYNC
+from .engine.disk import LOG, SYNC
 from .engine.machine import Machine
 from .engine.scheduler import SECOND
 from .history import History
 from .plan import Fault, Plan
 
+CONFIRMED: Final = slice(32, 40)
+"""Where a checkpoint has the physical offset up to which the log was flushed."""
+UNNOTICED: Final = ("bit flip", "drift")
+"""What happens to a server and explains nothing that clients see of it."""
 AFTERMATH: Final = 20 * SECOND
 """How long after its end a fault still explains what clients see."""
 
@@ -27,6 +33,7 @@ class Faults:
         self._clients = clients
         self._history = history
         self._over = False
+        self._flips = cluster.scheduler.stream("bit flips")
         self._broken_disks: set[str] = set()
 
     def begin(self) -> None:
@@ -44,17 +51,19 @@ class Faults:
         now = self._cluster.scheduler.now
         length = int(fault.seconds * SECOND)
         self._cluster.scheduler.step("fault", fault.kind, fault.target, fault.seconds)
-        if self._concerns_servers(fault):
+        if self._concerns_servers(fault) and fault.kind not in UNNOTICED:
             steps = fault.kind == "clock"
             known = self._history.clock_steps if steps else self._history.server_faults
             known.append((now, now + length + AFTERMATH))
         match fault.kind:
             case "kill":
+                self._away(fault, now, length)
                 machine.kill()
                 if fault.target in self._plan.brokers:
                     self._history.downs.append((now, now + length))
                 self._later(length, self._boot, machine)
             case "power":
+                self._away(fault, now, length)
                 machine.cut_power()
                 self._history.power_cuts.append(now)
                 self._later(length, self._boot, machine)
@@ -67,6 +76,7 @@ class Faults:
                 self._clients.leave(fault.target)
                 self._later(length, self._boot, machine)
             case "pause":
+                self._away(fault, now, length)
                 machine.pause()
                 self._later(length, machine.resume)
             case "partition":
@@ -90,7 +100,11 @@ class Faults:
             case "full disk":
                 machine.disk.full = True
                 self._history.full_disks.append((fault.target, now, now + length))
-                self._later(length, self._empty_disk, machine)
+                self._later(length, self._room_again, machine)
+            case "bit flip":
+                self._flip(machine)
+            case "drift":
+                machine.drift(float(fault.amount))
             case "clock":
                 machine.step_clock(int(float(fault.amount) * SECOND))
             case _:
@@ -113,6 +127,44 @@ class Faults:
         self._history.losses.append(now)
         self._history.server_faults.append((now, now + 10 * AFTERMATH))
         self._cluster.lose_master()
+
+    def _away(self, fault: Fault, now: int, length: int) -> None:
+        if self._plan.cluster == "slave" and fault.target == self._plan.brokers[0]:
+            self._history.absences.append((now, now + length))
+
+    def _room_again(self, machine: Machine) -> None:
+        now = self._cluster.scheduler.now
+        full = self._history.full_disks
+        if not any(name == machine.name and now < end for name, _, end in full):
+            self._empty_disk(machine)
+
+    def _flip(self, machine: Machine) -> None:
+        """Flip a bit in the body of a message whose file of the log is closed, and of which the
+        checkpoint says that it was flushed: after a power cut, others look like torn writes.
+        Nothing happens while there is no such file."""
+        chance = self._flips
+        checkpoint = machine.disk.certain(machine.root / "store" / "checkpoint")
+        flushed = int.from_bytes(checkpoint[CONFIRMED])
+        paths = sorted((machine.root / "store" / LOG).glob("[0-9]*"))
+        ahead = 2  # the last file, and one that was made in advance
+        if len(paths) <= ahead:
+            return
+        path = chance.choice(paths[:-ahead])
+        content = path.read_bytes()
+        places = []
+        for record in iter_records(content, check_crc=False):
+            name = name_of(bytes(record.body))
+            known = name in self._history.sends and len(record.body) > len(name) + 1
+            if known and record.physical_offset + record.size <= flushed:
+                places.append((name, record.physical_offset - int(path.name), record))
+        if not places:
+            return
+        name, begin, record = chance.choice(places)
+        body = bytes(record.body)
+        at = content.index(body, begin) + chance.randrange(len(name) + 1, len(body))
+        machine.disk.flip(path, at, chance.randrange(8))
+        self._history.sends[name].damaged = True
+        self._history.flips.append((int(path.name), begin, begin + record.size))
 
     def _boot(self, machine: Machine) -> None:
         if machine.running and machine.name in self._clients.leaving:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from .engine.scheduler import SECOND
+from .figures import Figures
 
 Nanoseconds = int
 
+WRONG_QUEUE: Final = 999
+"""A queue that no topic has."""
 UNANSWERED: Final = 30 * SECOND
 """How long an operation may still take effect that has no answer, or an error for one."""
 
@@ -33,6 +36,10 @@ class Send:
         fate: of a transaction: commit, rollback, or "" while the local one has not run.
         handle: what it can be recalled with.
         recalling: whether it was tried to recall it; `recalled`: when that was answered.
+        patience: of a request: how long its producer waits for the reply.
+        reply: the body that it got.
+        damaged: a bit of a copy of it was flipped.
+        queue: the one that it was sent to as a child of a parent; `WRONG_QUEUE` does not exist.
     """
 
     name: str
@@ -53,6 +60,10 @@ class Send:
     handle: str = ""
     recalling: bool = False
     recalled: Nanoseconds = 0
+    patience: Nanoseconds = 0
+    reply: bytes | None = None
+    queue: int | None = None
+    damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -111,6 +122,22 @@ class Health(NamedTuple):
     problems: str
 
 
+class Facts(NamedTuple):
+    """What is true of a broker in the end.
+
+    Attributes:
+        role: as metrics have it.
+        connections: how many end at its server.
+        free: bytes of its disk.
+        copies: members in sync, of a master.
+    """
+
+    role: str
+    connections: int
+    free: int
+    copies: int
+
+
 class Stored(NamedTuple):
     place: Place
     name: str
@@ -127,7 +154,11 @@ class History:
     clock_steps: when a server's clock was set; leases do not depend on it.
     full_disks: from when to when a machine's disk was full.
     health: what members said of themselves; see `Health`.
+    absences: from when to when the master of a slave was away.
+    figures: what brokers said in the end; `facts`: what they should, by machine.
     losses: when the master was lost for good.
+    flips: the first offsets of files of the log, and where in them records with a flipped bit begin
+        and end.
     queues: how many each topic had in the end.
     downs: from when to when a broker was killed.
     unknown: when the auditor was told that there is no route of a topic, which exists.
@@ -151,7 +182,11 @@ class History:
     downs: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
     unknown: list[tuple[Nanoseconds, str]] = field(default_factory=list)
     losses: list[Nanoseconds] = field(default_factory=list)
+    flips: list[tuple[int, int, int]] = field(default_factory=list)
     queues: dict[str, int] = field(default_factory=dict)
+    absences: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    figures: list[Figures] = field(default_factory=list)
+    facts: dict[str, Facts] = field(default_factory=dict)
     calm: Nanoseconds = 0
 
     def delivered(self, delivery: Delivery) -> None:
@@ -187,3 +222,8 @@ class History:
         `clocks`."""
         faults = self.server_faults + (self.clock_steps if clocks else [])
         return any(at <= end and until >= begin for at, until in faults)
+
+
+def reply_to(request: bytes) -> bytes:
+    """What is replied to a request: no other one has the same."""
+    return b"reply to " + request[::-1]

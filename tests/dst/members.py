@@ -7,11 +7,12 @@ from itertools import combinations
 from pathlib import Path
 
 from .cluster import Cluster
+from .engine.disk import LOG
 
 
-def disagree(cluster: Cluster) -> Iterator[str]:
+def disagree(cluster: Cluster, flips: list[tuple[int, int, int]]) -> Iterator[str]:
     """Look at the members once nothing happens any more: their logs are equal, as far as all say
-    that all have them, and no epoch had two masters."""
+    that all have them, but for records with flipped bits, and no epoch had two masters."""
     for epoch, names in sorted(cluster.masters.items()):
         if len(names) > 1:
             yield f"A9 epoch {epoch} had the masters {', '.join(sorted(names))}"
@@ -19,7 +20,13 @@ def disagree(cluster: Cluster) -> Iterator[str]:
     for name, broker in cluster.running_brokers():
         figures = broker.components.replication.figures()
         end = int(str(figures.get("confirmOffset", broker.store.commit_log.written)))
-        logs[name] = (end, _files(cluster.machines[name].root / "store" / "commitlog"))
+        files = _files(cluster.machines[name].root / "store" / LOG)
+        for file, begin, damaged_end in flips:
+            if file in files:
+                content = files[file]
+                empty = bytes(damaged_end - begin)
+                files[file] = content[:begin] + empty + content[damaged_end:]
+        logs[name] = (end, files)
     for (one, (one_end, one_files)), (other, (other_end, other_files)) in combinations(
         logs.items(), 2
     ):

@@ -14,10 +14,14 @@ Seconds = float
 
 FLOWS: Final = ("plain", "batch", "ordered", "delayed", "transacted", "popped", "scratch")
 """Topics, and with them kinds of producers and consumers."""
+ADDED_FLOWS: Final = ("asked", "broadcast", "parents")
+"""More of them, each drawn from a stream of its own."""
 OPERATIONS: Final = ("reset", "skip", "clone", "queues", "drain", "set", "forget")
 """What administrators do, beside deleting and creating topics."""
 CONTROLLER_MEMBERS: Final = 3
 DELAYED: Final = 0.3
+DRIFT: Final = 1e-3
+"""By how many seconds a clock may be wrong after a second."""
 
 
 class Fault(msgspec.Struct, omit_defaults=True):
@@ -40,8 +44,9 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 
 class Client(msgspec.Struct, omit_defaults=True):
-    """`role` is produce, guest (a producer without rights of its own), push, orderly, pull, pop, or
-    administer; `rate` messages a second.
+    """`role` is produce, guest (a producer without rights of its own), push, orderly, pull, pop,
+    broadcast, answer (a consumer that replies to requests), or administer; `rate` messages a
+    second.
 
     Attributes:
         fails: how many of its messages a consumer fails to handle at first, and how many
@@ -62,6 +67,12 @@ class Client(msgspec.Struct, omit_defaults=True):
     delayed: float = 0.0
     operations: list[str] = []
     recalls: float = 0.0
+
+    @property
+    def reader(self) -> str:
+        """Who gets each message once more: its group, or a broadcast consumer alone; empty if the
+        client reads nothing."""
+        return self.name if self.role == "broadcast" else self.group
 
 
 class Plan(msgspec.Struct, omit_defaults=True):
@@ -128,6 +139,11 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     _add_operator(plan, Random(f"{seed} operator"))
     _add_guest(plan, Random(f"{seed} guest"))
     _add_new_disk(plan, Random(f"{seed} new disk"))
+    _add_flips(plan, Random(f"{seed} bit flips"))
+    _add_swizzle(plan, Random(f"{seed} swizzle"))
+    _add_drift(plan, Random(f"{seed} drift"))
+    for flow in ADDED_FLOWS:
+        _add_flow(plan, flow, Random(f"{seed} {flow}"))
     recalls = Random(f"{seed} recalls").choice((0.0, 0.3))
     for client in plan.clients:
         if (client.role, client.flow) == ("produce", "delayed"):
@@ -247,6 +263,86 @@ def _add_new_disk(plan: Plan, chance: Random) -> None:
         back = round(chance.choice((0.1, 1.0, 5.0)) * chance.uniform(0.5, 1.5), 3)
         plan.faults.append(Fault(at, "new disk", chance.choice(plan.brokers), back))
         plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _add_flips(plan: Plan, chance: Random) -> None:
+    """Bits that change on the disk of one broker, where reads check what they read. An empty member
+    does not get past what is damaged at its master."""
+    set_by_hand = any("set" in client.operations for client in plan.clients)
+    copies = any(fault.kind == "new disk" for fault in plan.faults)
+    if chance.random() < 0.85 or set_by_hand or copies:
+        return
+    plan.settings |= {"checkCRCOnRead": "true", "mappedFileSizeCommitLog": str(64 * 1024)}
+    target = chance.choice(plan.brokers)
+    for _ in range(chance.choice((1, 2, 5))):
+        at = round(chance.uniform(0.3, 1.0) * plan.seconds, 6)
+        plan.faults.append(Fault(at, "bit flip", target))
+    plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _add_swizzle(plan: Plan, chance: Random) -> None:
+    """Machines that are cut off one after the other, and come back in another order."""
+    everyone = plan.brokers + plan.name_server_machines + [c.name for c in plan.clients]
+    if plan.cluster == "group":
+        everyone.append("controller")
+    if chance.random() < 0.9:
+        return
+    chosen = chance.sample(everyone, chance.randint(2, min(5, len(everyone))))
+    start = chance.uniform(0.05, 0.8) * plan.seconds
+    step = chance.choice((0.2, 1.0, 4.0))
+    cut, healed = ([start + step * n + chance.random() * step for n in range(len(chosen))]
+                   for _ in range(2))  # fmt: skip
+    chance.shuffle(healed)
+    for target, at, end in zip(chosen, cut, healed, strict=True):
+        seconds = round(end + step * len(chosen) - at, 6)
+        others = [name for name in everyone if name != target]
+        plan.faults.append(Fault(round(at, 6), "partition", target, seconds, others))
+    plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _add_drift(plan: Plan, chance: Random) -> None:
+    """Clocks that run fast or slow."""
+    if chance.random() < 0.75:
+        return
+    everyone = plan.brokers + plan.name_server_machines + [c.name for c in plan.clients]
+    for name in chance.sample(everyone, chance.randint(1, len(everyone))):
+        plan.faults.append(
+            Fault(0.0, "drift", name, amount=round(chance.uniform(-DRIFT, DRIFT), 6))
+        )
+    plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _add_flow(plan: Plan, flow: str, chance: Random) -> None:
+    """Requests and who replies to them, broadcast consumers, or producers that send many batches at
+    once, and what goes wrong with some of these clients."""
+    if chance.random() < 0.8:
+        return
+    rate = chance.choice((1.0, 4.0, 10.0))
+    added = [
+        Client(f"send-{flow}-{number}", "produce", flow, rate=rate, retries=chance.choice((0, 2)))
+        for number in range(chance.choice((1, 1, 2)))
+    ]
+    role = {"asked": "answer", "broadcast": "broadcast", "parents": "push"}[flow]
+    added += [
+        Client(f"{role}-{flow}-{number}", role, flow, f"{role}-{flow}")
+        for number in range(chance.randint(1, 3))
+    ]
+    plan.clients += added
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        plan.faults.append(_fault_of_client(plan, chance.choice(added), chance))
+    plan.faults.sort(key=lambda fault: fault.at)
+
+
+def _fault_of_client(plan: Plan, client: Client, chance: Random) -> Fault:
+    at = round(chance.uniform(0.05, 0.95) * plan.seconds, 6)
+    seconds = round(chance.choice((0.1, 1.0, 5.0, 20.0)) * chance.uniform(0.5, 1.5), 3)
+    kind = chance.choice(("kill", "leave", "pause", "partition", "reset"))
+    if kind == "partition":
+        both = chance.random() < 0.6
+        return Fault(at, kind, client.name, seconds, [*plan.brokers], both=both)
+    if kind == "reset":
+        return Fault(at, kind, chance.choice(plan.brokers), others=[client.name])
+    return Fault(at, kind, client.name, seconds)
 
 
 def _faults(plan: Plan, chance: Random) -> list[Fault]:

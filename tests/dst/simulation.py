@@ -7,17 +7,22 @@ import logging
 import shutil
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from pocketmq.broker.broker import Broker
 
 from . import checkers, members
 from .clients import Auditor, Clients
 from .cluster import Cluster
 from .engine import patches
+from .engine.loop import SimLoop
 from .engine.scheduler import SECOND, Scheduler
 from .faults import Faults
+from .figures import figures_of
 from .history import History
 from .plan import Plan
 
@@ -32,8 +37,12 @@ ANSWERS: Final = 20 * SECOND
 """How long after the producers stopped every call has ended."""
 DRAIN: Final = 120 * SECOND
 """How long after the last send everything has to have come."""
+QUIET: Final = 12 * SECOND
+"""How long after everything came nothing is left unwritten: flushCommitLogThoroughInterval, and how
+long a heartbeat of a group may take."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
+BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
 
 
 @dataclass
@@ -69,7 +78,7 @@ class Simulation:
         self.history = History()
         self._late: list[str] = []
         self._next_look = 0
-        self._bad_disks = {f.target for f in plan.faults if f.kind in ("disk error", "full disk")}
+        self._bad_disks = {f.target for f in plan.faults if f.kind in BAD_DISKS}
         shutil.rmtree(root, ignore_errors=True)
         self.cluster = Cluster(plan, scheduler, root, self.report)
         self._auditor = Auditor(plan, self.cluster, self.history)
@@ -99,7 +108,7 @@ class Simulation:
             signal.setitimer(signal.ITIMER_PROF, 0)
         outcome.wrong = [f"guard: {what}" for what in patches.escapes]
         outcome.wrong += self._late
-        outcome.wrong += members.disagree(self.cluster)
+        outcome.wrong += members.disagree(self.cluster, self.history.flips)
         outcome.wrong += checkers.wrong(self._plan, self.history)
         outcome.cpu = patches.real_cpu_time() - began
         seen = (self.history.sends, self.history.deliveries, self.history.commits)
@@ -138,7 +147,12 @@ class Simulation:
         if plan.lost_master:
             self._faults.lose_master()
         self._faults.end()
-        producers = {client.name for client in plan.clients if client.role == "produce"}
+        replies = any(client.role == "answer" for client in plan.clients)
+        producers = {
+            client.name
+            for client in plan.clients
+            if client.role == "produce" and (client.flow != "asked" or replies)
+        }
         self._wait(
             SENDS, lambda: producers <= clients.succeeded.keys(), "not all producers could send"
         )
@@ -155,12 +169,29 @@ class Simulation:
             self._late.pop()  # what is missing is for the checkers to judge
         # Some may be of a send that ended unknown, or may be lost: the checkers judge that, too.
         scheduler.run(scheduler.now + DRAIN, self._none_comes_again)
+        scheduler.run(scheduler.now + QUIET)
+        self._ask_members()
         auditor.finishing = True
         if self._wait(READ, lambda: auditor.done, "not all groups were at the end of all topics"):
             return
         self._late[-1] += f": {auditor.lags}, {auditor.error!r}"
         auditor.hurried = True
         self._wait(READ, lambda: auditor.done, "the topics could not be read")
+
+    def _ask_members(self) -> None:
+        """Ask every member that runs for its metrics, and note what they have to be."""
+        cluster, figures = self.cluster, self.history.figures
+
+        async def ask(name: str, broker: Broker) -> None:
+            figures.append(await figures_of(name, broker))
+
+        members = cluster.running_brokers()
+        for name, broker in members:
+            process = cluster.machines[name].process
+            assert process is not None
+            process.loop.tell(_begin, process.loop, partial(ask, name, broker))
+        self._wait(ANSWERS, lambda: len(figures) == len(members), "not all members told metrics")
+        self.history.facts = cluster.facts()
 
     @property
     def _may_lose(self) -> bool:
@@ -201,7 +232,7 @@ class Simulation:
             lost = send.transactional and send.fate != "commit"
             if checkers.promised(self._plan, send) and not lost and send.topic != "scratch":
                 wanted.setdefault(send.topic, {})[send.name] = send.began
-        groups = {c.group: c.flow for c in self._plan.clients if c.group}
+        groups = {c.reader: c.flow for c in self._plan.clients if c.reader}
         handled = self.history.handled
         for group, topic in groups.items():
             left_out = self.history.skipped(group)
@@ -240,6 +271,10 @@ class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         self._report(str(self._scheduler.machine), record.name, record.getMessage(), error)
+
+
+def _begin(loop: SimLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop.create_task(work())
 
 
 def _hang(*_: object) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 PAGE: Final = 4096
 SECTOR: Final = 512
+LOG: Final = "commitlog"
+MISDIRECTED: Final = 0.5
+"""How likely a power cut leaves a write at a wrong place of a log from which something is lost."""
 SYNC: Final = (100_000, 3 * MILLISECOND)
 """What a sync takes, drawn, nanoseconds."""
 USED_PERCENT: Final = 10
@@ -60,6 +63,7 @@ class Disk:
         self.boots = 0
         self.lost = self.kept = 0
         self._chance = machine.scheduler.stream(f"disk {machine.name}")
+        self._astray = machine.scheduler.stream(f"misdirected {machine.name}")
         self._synced: dict[int, bytes] = {}
         self._names: dict[int, Names] = {}
         self._modified: dict[int, int] = {}
@@ -126,6 +130,26 @@ class Disk:
         """The kernel gives up what a process has locked."""
         self._locks = {i: holder for i, holder in self._locks.items() if holder is not process}
 
+    def certain(self, path: Path) -> bytes:
+        """What a file has even after a power cut; nothing if it is not there."""
+        if not path.exists():
+            return b""
+        return self._synced.get(path.stat().st_ino, b"") if self.keeps else path.read_bytes()
+
+    def flip(self, path: Path, at: int, bit: int) -> None:
+        """Change a bit of a file, on the disk and for whoever has it in memory."""
+        with path.open("r+b", buffering=0) as file:
+            file.seek(at)
+            (byte,) = file.read(1)
+            file.seek(at)
+            file.write(bytes((byte ^ 1 << bit,)))
+        inode = path.stat().st_ino
+        synced = self._synced.get(inode, b"")
+        if at < len(synced):
+            changed = bytes((synced[at] ^ 1 << bit,))
+            self._synced[inode] = synced[:at] + changed + synced[at + 1 :]
+        self.machine.scheduler.step("flip", self.machine.name, path.name, at, bit)
+
     # Power
 
     def cut(self) -> None:
@@ -162,27 +186,37 @@ class Disk:
                 self._restore(path, mode, contents)
                 continue
             synced = self._synced.get(inode, b"")
-            content = self._mixed(synced, contents.get(inode, synced), mode)
+            current = contents.get(inode, synced)
+            content = self._mixed(synced, current, mode, LOG in path.parts)
             if kept != after or contents[inode] != content:
                 path.write_bytes(content)
 
-    def _mixed(self, synced: bytes, current: bytes, mode: str) -> bytes:
+    def _mixed(self, synced: bytes, current: bytes, mode: str, is_log: bool) -> bytes:
+        """What is left of a file. A part of a log that was never written may get what was meant for
+        another one."""
         if synced == current or mode == "all":
             return current
         if mode == "nothing":
             return synced
         unit = PAGE if mode == "pages" else SECTOR
         synced = synced.ljust(len(current), b"\0")
-        parts = []
+        parts: list[bytes] = []
+        changed: list[bytes] = []
+        empty: list[int] = []
         for at in range(0, len(current), unit):
             before, after = synced[at : at + unit], current[at : at + unit]
             if before != after:
+                changed.append(after)
                 if self._chance.random() < 0.5:
                     self.kept += 1
                 else:
                     after = before
                     self.lost += 1
+                    if not any(before):
+                        empty.append(len(parts))
             parts.append(after)
+        if is_log and empty and self._astray.random() < MISDIRECTED:
+            parts[self._astray.choice(empty)] = self._astray.choice(changed)
         return b"".join(parts)
 
     def _adopt(self, directory: Path) -> None:

@@ -97,7 +97,7 @@ class Machine:
         self._graveyard: list[Process] = []
         self._step = 0
         self._drift = 0.0
-        self._drifts_since = 0
+        self._drifts_since = self._gained = 0
 
     def __repr__(self) -> str:
         return self.name
@@ -105,10 +105,20 @@ class Machine:
     # Clocks
 
     def monotonic(self, now: int) -> int:
-        return BOOTED + now + int((now - self._drifts_since) * self._drift)
+        return BOOTED + now + self._ahead(now)
 
     def wall(self, now: int) -> int:
-        return EPOCH + now + self._step + int((now - self._drifts_since) * self._drift)
+        return EPOCH + now + self._step + self._ahead(now)
+
+    def _ahead(self, now: int) -> int:
+        return self._gained + int((now - self._drifts_since) * self._drift)
+
+    def drift(self, rate: float) -> None:
+        """Let both clocks gain so many seconds in each second from now on, or lose them."""
+        now = self.scheduler.now
+        self._gained = self._ahead(now)
+        self._drift, self._drifts_since = rate, now
+        self.scheduler.step("drift", self.name, rate)
 
     def step_clock(self, nanoseconds: int) -> None:
         """Set the wall clock forward, or back."""

@@ -12,7 +12,7 @@ import errno
 import os
 import socket
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
@@ -343,7 +343,8 @@ class Network:
         self.stuck: dict[End, None] = {}
         self._listening: dict[tuple[str, int], SimServer] = {}
         self._ends: dict[End, None] = {}
-        self._cut: set[tuple[str, str]] = set()
+        # How many partitions cut each way: they may overlap, and end in any order.
+        self._cut: Counter[tuple[str, str]] = Counter()
         self._slow: dict[tuple[str, str], float] = {}
         self._numbers = 0
         self._ports: dict[str, int] = {}
@@ -363,7 +364,7 @@ class Network:
         return int((LATENCY + JITTER * self.chance.expovariate(1)) * factor)
 
     def reaches(self, source: Machine, target: Machine) -> bool:
-        return target.powered and (source.name, target.name) not in self._cut
+        return target.powered and not self._cut[source.name, target.name]
 
     def cut(self, sources: Collection[Machine], targets: Collection[Machine]) -> None:
         """Let nothing through from any of the sources to any of the targets."""
@@ -374,11 +375,11 @@ class Network:
     def heal(
         self, sources: Collection[Machine] | None = None, targets: Collection[Machine] = ()
     ) -> None:
-        """Let everything through again: from these sources to these targets, or everywhere."""
+        """Undo one `cut` from these sources to these targets, or all of them."""
         if sources is None:
             self._cut.clear()
         else:
-            self._cut -= {(s.name, t.name) for s in sources for t in targets}
+            self._cut -= Counter({(s.name, t.name): 1 for s in sources for t in targets})
         self.scheduler.step("heal", str(sorted(self._cut)))
         self._look_again()
 
@@ -474,6 +475,10 @@ class Network:
         scheduler.after(self.latency(machine, target), handshake)
         connection: tuple[End, Any] = await future
         return connection
+
+    def accepted(self, ip: str, port: int) -> int:
+        """How many connections a server has."""
+        return sum(end.local == (ip, port) for end in self._ends)
 
     def forget(self, end: End) -> None:
         self._ends.pop(end, None)
