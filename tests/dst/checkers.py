@@ -279,6 +279,8 @@ def in_order(plan: Plan, history: History) -> Iterator[str]:
             if one.place is not None and other.place is not None and one.place > other.place:
                 if not plan.synchronous and history.power_cuts:
                     continue  # the queue was made shorter
+                if plan.lost_master and not one.confirmed:
+                    continue  # the slave, which is the master now, did not have it
                 yield f"A3 {one.name} is at {one.place}, the later {other.name} at {other.place}"
 
 
