@@ -248,7 +248,11 @@ class Operator:
     async def _undrain(self) -> None:
         while True:
             call = self._admin.undrain_broker(BROKER_NAME)
-            if (await self._operate("undrain", BROKER_NAME, call)).ok:
+            done = await self._operate("undrain", BROKER_NAME, call)
+            # A name server that has just started does not know all of them yet.
+            machines = [self._cluster.machines[name] for name in self._plan.brokers]
+            running = sum(machine.process is not None for machine in machines)
+            if done.ok and isinstance(done.answer, list) and len(done.answer) >= running:
                 return
             await asyncio.sleep(AGAIN)
 

@@ -19,8 +19,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     drain = actions.add_parser(
         "drain",
         help="let producers choose other brokers; consumers go on",
-        description="Sets brokerPermission to 4 (read) on every member of a broker group. "
-        "Producers choose other brokers within 30 s, and consumers read what is stored. Members "
+        description="Sets brokerPermission to 4 (read) on every member of a broker group that is "
+        "registered now. Producers choose other brokers within 30 s, and consumers read what is stored. Members "
         "stay drained over restarts and changes of master. `pocketmq status` shows that they are "
         "drained, and whether messages still arrive.",
     )
@@ -34,7 +34,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "undrain",
         help="let producers choose a broker again",
         description="Sets brokerPermission to 6 (read and write) on every member of a broker "
-        "group. Also reverts `drain --name-servers`.",
+        "group that is registered now; one that is away then stays drained. Also reverts "
+        "`drain --name-servers`.",
     )
     for action in (drain, undrain):
         action.add_argument("broker", metavar="BROKER", help="the name of the broker group")

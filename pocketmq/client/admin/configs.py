@@ -95,8 +95,8 @@ class ConfigAdmin(Servers):
         return list(await self._each(masters, RequestCode.UPDATE_BROKER_CONFIG, body=body))
 
     async def drain_broker(self, broker: str) -> list[str]:
-        """Set brokerPermission to 4 (read) on every member of a broker group. Return their
-        addresses; raise BrokerNotFound.
+        """Set brokerPermission to 4 (read) on every member of a broker group that is registered
+        now. Return their addresses; raise BrokerNotFound.
 
         Producers choose other brokers after their next route update (within 30 s); consumers
         continue. The members keep the setting after a restart, so a later master is drained too.
@@ -104,9 +104,9 @@ class ConfigAdmin(Servers):
         return await self._set_permission(broker, PERM_READ)
 
     async def undrain_broker(self, broker: str) -> list[str]:
-        """Set brokerPermission to 6 (read and write) on every member of a broker group. Return
-        their addresses; raise BrokerNotFound. The brokers register their topics again, which also
-        ends `wipe_write_perm`."""
+        """Set brokerPermission to 6 (read and write) on every member of a broker group that is
+        registered now. Return their addresses; raise BrokerNotFound. The brokers register their
+        topics again, which also ends `wipe_write_perm`."""
         return await self._set_permission(broker, PERM_READ | PERM_WRITE)
 
     async def wipe_write_perm(self, broker: str) -> None:
