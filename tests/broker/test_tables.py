@@ -516,6 +516,7 @@ async def test_what_is_written_is_standard_json(tables: Tables, name: str) -> No
         ("subscriptionGroup.json", '{"dataVersion":7}'),
         ("consumerOffset.json", '{"offsetTable":{"T@G":{"first":1}}}'),
         ("consumerOffset.json", '{"offsetTable":7}'),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{"0":9223372036854775808}}}'),
     ],
 )
 async def test_a_file_that_makes_no_sense_is_named(tables: Tables, name: str, text: str) -> None:
