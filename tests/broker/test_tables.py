@@ -516,6 +516,7 @@ async def test_what_is_written_is_standard_json(tables: Tables, name: str) -> No
         ("subscriptionGroup.json", '{"dataVersion":7}'),
         ("consumerOffset.json", '{"offsetTable":{"T@G":{"first":1}}}'),
         ("consumerOffset.json", '{"offsetTable":7}'),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{"0":9223372036854775808}}}'),
     ],
 )
 async def test_a_file_that_makes_no_sense_is_named(tables: Tables, name: str, text: str) -> None:
@@ -646,7 +647,11 @@ async def test_what_is_written_is_not_noted_twice(tables: Tables) -> None:
     assert tables.topics().get("T") is None
 
 
-@pytest.mark.parametrize("end", [b'{"created":{"topicName":"U"', b"\x00\x00\n", b"[]\n"])
+@pytest.mark.parametrize(
+    "end",
+    [b'{"created":{"topicName":"U"', b"\x00\x00\n", b"[]\n", b'{"x":' * 100_000],
+    ids=["cut", "zeros", "list", "deep"],
+)
 async def test_a_note_that_the_kill_cut_off(tables: Tables, end: bytes) -> None:
     tables.topics().create_for_send("T", "TBW102", 4)
     notes = tables.directory / "topics.new"

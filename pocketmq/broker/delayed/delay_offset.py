@@ -15,12 +15,13 @@ import msgspec
 
 from pocketmq.broker.tables.offset_file import OffsetFile
 from pocketmq.remoting.bodies.registration import DataVersion
+from pocketmq.remoting.headers.base import I64
 
 
 class _Stored(msgspec.Struct, rename="camel"):
     """The fields that are read from the file."""
 
-    offset_table: dict[int, int] = {}
+    offset_table: dict[int, I64] = {}
     data_version: DataVersion | None = None
 
 

@@ -25,6 +25,7 @@ from pocketmq.message import fastjson
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers.base import I64
 from pocketmq.remoting.serving.long_requests import Steps, in_turns
 from pocketmq.store.config_file import ConfigFile
 
@@ -43,14 +44,14 @@ Official brokers do not have it."""
 class _Stored(msgspec.Struct, rename="camel"):
     """The fields that are read from the file."""
 
-    offset_table: dict[str, dict[int, int]] = {}
+    offset_table: dict[str, dict[int, I64]] = {}
     data_version: DataVersion | None = None
 
 
 class _StoredWithLmq(_Stored, rename="camel"):
     """The same for the file of light queues, with the offsets of their groups by `topic@group`."""
 
-    lmq_offset_table: dict[str, int] = {}
+    lmq_offset_table: dict[str, I64] = {}
 
 
 def _age(stored: _Stored, written: int) -> tuple[int, int, int]:

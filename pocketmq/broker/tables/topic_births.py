@@ -48,7 +48,7 @@ class TopicBirths:
         for text in lines:
             try:
                 line = msgspec.json.decode(text, type=_Line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue  # a kill or a full disk interrupted the write
             if line.created is not None:
                 topics[line.created.topic_name] = line.created

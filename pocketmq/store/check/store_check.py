@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -45,14 +45,15 @@ from pocketmq.store.store_lock import ABORT_FILE, is_locked
 from pocketmq.store.timer.timer_index import TimerIndex
 
 _ALL: Final = 1 << 62  # after every physical offset
+_Offset = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 #: The key of each table, and the part of its type that matters here.
 _SHAPES: Final = {
     "topics.json": ("topicConfigTable", dict[str, dict[str, Any]]),
     "subscriptionGroup.json": ("subscriptionGroupTable", dict[str, dict[str, Any]]),
-    "consumerOffset.json": ("offsetTable", dict[str, dict[int, int]]),
-    "lmqConsumerOffset.json": ("offsetTable", dict[str, dict[int, int]]),
+    "consumerOffset.json": ("offsetTable", dict[str, dict[int, _Offset]]),
+    "lmqConsumerOffset.json": ("offsetTable", dict[str, dict[int, _Offset]]),
     "consumerFilter.json": ("filterDataByTopic", dict[str, dict[str, Any]]),
-    "delayOffset.json": ("offsetTable", dict[int, int]),
+    "delayOffset.json": ("offsetTable", dict[int, _Offset]),
 }
 #: Those whose version a start reads.
 _WITH_VERSION: Final = (
