@@ -20,9 +20,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "drain",
         help="let producers choose other brokers; consumers go on",
         description="Sets brokerPermission to 4 (read) on every member of a broker group that is "
-        "registered now. Producers choose other brokers within 30 s, and consumers read what is stored. Members "
-        "stay drained over restarts and changes of master. `pocketmq status` shows that they are "
-        "drained, and whether messages still arrive.",
+        "registered now. Producers choose other brokers within 30 s, and consumers read what is "
+        "stored. Members stay drained over restarts and changes of master. `pocketmq status` "
+        "shows that they are drained, and whether messages still arrive.",
     )
     drain.add_argument(
         "--name-servers",

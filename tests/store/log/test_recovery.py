@@ -734,3 +734,21 @@ async def test_light_queues_are_left_alone(bench: Any, clean: bool) -> None:
     assert bench.bodies(store, "Topic") == [b"body"]
     await store.close()
     assert {path.name: path.read_bytes() for path in light.iterdir()} == before
+
+
+async def test_damage_in_a_whole_file_is_known_for_damage_after_a_power_cut(bench: Any) -> None:
+    """The checkpoint reaches the disk with each file of the log, not only once a minute."""
+    store = bench.open()
+    fill(bench, store, 20)
+    store.start()
+    assert await store.all_flushed()
+    before = bench.files.synced.count("checkpoint")
+    results = fill(bench, store, 100)
+    assert await store.all_flushed()
+    assert bench.files.synced.count("checkpoint") > before
+    crashed = bench.copy("crashed")
+    crashed.files.boot_id = lambda: REBOOTED
+    patch(crashed.segment(), results[0].physical_offset + 95, b"?")
+    with pytest.raises(StoreCorrupt, match="and they had been flushed"):
+        crashed.open()
+    await store.close()
