@@ -44,9 +44,9 @@ class ForeignBytes(StoreCorrupt):
             path, offset,
             f"at physical offset {physical_offset} no record was received ({reason}): this log and "
             "the master's are not the same, or the master's is damaged there, as `pocketmq store "
-            "check` tells; nothing more is copied. Stop this broker, move its store away, and start "
-            "it with an empty one; keep the old one if it may have messages that the master has "
-            "lost. If it stops at the same place again, make a member the master whose log is "
+            "check` tells; nothing more is copied. Stop this broker, move its store away, and "
+            "start it with an empty one; keep the old one if it may have messages that the master "
+            "has lost. If it stops at the same place again, make a member the master whose log is "
             "whole, or repair the master's",
         )  # fmt: skip
         self.physical_offset = physical_offset
