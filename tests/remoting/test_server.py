@@ -24,6 +24,7 @@ from pocketmq.remoting.serving.server import (
     FREE_SMALL_READS,
     LARGE_ANSWERS,
     LARGE_READ,
+    LIGHT_READ,
     MOST_TOGETHER,
     SHORTEST_REST,
     SMALL_READ,
@@ -839,6 +840,42 @@ async def test_heavy_requests_do_not_rest_if_nobody_sends_little() -> None:
         assert len(echo.seen) == executed
         await asyncio.sleep(0)
     assert len(echo.seen) == 10
+
+
+async def test_little_requests_of_very_many_connections_wait_if_there_are_several_owners() -> None:
+    now = 0.0
+
+    def advance() -> None:
+        nonlocal now
+        now += LIGHT_READ / 2
+
+    server = serving(echo := Echo(), clock=lambda: now)
+    echo.noted = advance
+    victim, _ = connect(server)
+    victim.owner = "a user"
+    crowd = [connect(server)[0] for _ in range(1000)]
+    for number, connection in enumerate(crowd):
+        connection.data_received(frame(ECHO, number))
+    assert len(echo.seen) == 1000  # of one owner: whose turn would it be?
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    echo.seen.clear()
+    victim.data_received(frame(ECHO, 4711))
+    for number, connection in enumerate(crowd):
+        connection.data_received(frame(ECHO, number))
+    most = 4 * TURN / (LIGHT_READ / 2)
+    assert len(echo.seen) < most
+    # It is read in each turn of the event loop, and each of the others in time.
+    while len(echo.seen) < 1000:
+        before = len(echo.seen)
+        victim.data_received(frame(ECHO, 4711))
+        assert len(echo.seen) == before + 1
+        await asyncio.sleep(0)
+        assert before + 1 < len(echo.seen) < before + most
+    await turns_until(lambda: {request.opaque for request in echo.seen} == {4711, *range(1000)})
+    opaques = [request.opaque for request in echo.seen if request.opaque != 4711]
+    assert opaques == list(range(1000))
 
 
 async def test_first_requests_of_very_many_connections_share_turns() -> None:

@@ -86,6 +86,12 @@ MOST_TOGETHER = 32
 MOST_IN_SHORT_TURN = 4
 """The same in a short turn."""
 
+_MIXED = 0.1
+"""Seconds for which there are several owners after a request that is not of the last one's owner.
+Then the requests of one of them that take more than two turns, however little each of them, wait
+for their turn: otherwise a thousand clients of one user that send at one moment go before one of
+another user."""
+
 _MOST_WORK = 4 * TURN
 """Seconds of all clients' requests that are executed in one turn of the event loop without waiting,
 apart from those of reads that take less than `LIGHT_READ`: nobody knows before whether the first
@@ -139,7 +145,7 @@ class ServerConnection(FrameStream):
         # not read its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
         self._greedy = False  # its last read was more than fitted into one turn
-        self._heavy = False  # its last requests took longer than LIGHT_READ
+        self.heavy = False  # its last requests took longer than LIGHT_READ
         self.queued = False
         self._small_reads = 0  # reads that continued one frame without its end
         self._rest: asyncio.TimerHandle | None = None  # the socket is not read until it fires
@@ -187,24 +193,31 @@ class ServerConnection(FrameStream):
         else:
             server = self._server
             began = server.clock()
-            may_be_heavy = self._heavy or begun is not None or len(data) >= LARGE_READ
-            if not more_to_come and server.must_wait(began, may_be_heavy=may_be_heavy):
+            owner = self.owner
+            if owner != server.last_owner:
+                if server.last_owner:
+                    server.mixed_until = began + _MIXED
+                server.last_owner = owner
+            may_be_heavy = self.heavy or begun is not None or len(data) >= LARGE_READ
+            if not more_to_come and server.must_wait(owner, began, may_be_heavy=may_be_heavy):
                 self._waiting = frames
                 self._transport.pause_reading()
                 server.queue(self)
                 return
             ended = self._process(frames, began)
-            self._heavy = ended - began > LIGHT_READ
-            if self._heavy:
+            self.heavy = ended - began > LIGHT_READ
+            if self.heavy:
                 server.worked(ended - began, ended)
                 server.direct_work += ended - began
+            if ended < server.mixed_until:
+                server.count(owner, ended - began)
             if self._waiting is not None:
                 self._greedy = True
             elif self._greedy:
                 self._greedy = False
             elif not self._splitter.begun:
                 self._small_reads = 0
-                if not self._heavy:
+                if not self.heavy:
                     server.light.heard(ended)
             elif more_to_come:
                 self._read_a_piece(len(data))
@@ -251,7 +264,7 @@ class ServerConnection(FrameStream):
             began = server.clock()
             ended = self._process(frames, began)
             if ended - began > LIGHT_READ:
-                self._heavy = True
+                self.heavy = True
                 server.worked(ended - began, ended)
         self._resume_reading()
 
@@ -543,6 +556,11 @@ class RemotingServer:
         self._turn_due = False  # `_next_turn` is scheduled
         #: Seconds of requests that took long without waiting, in this turn of the event loop.
         self.direct_work = 0.0
+        # The same of all requests, by owner, while there are several owners.
+        self._work_of: dict[str, float] = {}
+        self._end_due = False
+        self.last_owner = ""
+        self.mixed_until = 0.0  # requests of several owners have come lately
         self._turn_taken = False  # in this turn of the event loop, by slow requests
         self._rest_until = 0.0
         self._port = port
@@ -623,9 +641,13 @@ class RemotingServer:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self, now: float, *, may_be_heavy: bool) -> bool:
-        """Whether requests have to wait for their turn."""
+    def must_wait(self, owner: str, now: float, *, may_be_heavy: bool) -> bool:
+        """Whether requests of an owner have to wait for their turn."""
         if self.direct_work > _MOST_WORK:
+            return True
+        if now < self.mixed_until and (
+            self._work_of.get(owner, 0.0) > 2 * TURN or self._waiting.has(owner)
+        ):
             return True
         if not may_be_heavy or not self.light.active(now):
             return False
@@ -636,13 +658,23 @@ class RemotingServer:
         if seconds > 2 * TURN:
             self._rest_until = now + min(seconds, LONGEST_REST)
             self.light.missed(seconds, now)
-        if not self._turn_taken:
-            self._turn_taken = True
+        self._turn_taken = True
+        self._end_turn_soon()
+
+    def count(self, owner: str, seconds: float) -> None:
+        """Count the requests of an owner, while there are several."""
+        self._work_of[owner] = self._work_of.get(owner, 0.0) + seconds
+        self._end_turn_soon()
+
+    def _end_turn_soon(self) -> None:
+        if not self._end_due:
+            self._end_due = True
             asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._turn_taken = False
+        self._end_due = self._turn_taken = False
         self.direct_work = 0.0
+        self._work_of.clear()
 
     def _next_turn(self) -> None:
         now = self.clock()
@@ -650,11 +682,13 @@ class RemotingServer:
         if rest > 0 and self.light.active(now):
             asyncio.get_running_loop().call_later(rest, self._next_turn)
             return
-        end = now if self.light.active(now) else now + TURN
+        light = self.light.active(now)
         try:
             while self._waiting:
-                self._waiting.take().take_turn()
-                if self.clock() > end:
+                connection = self._waiting.take()
+                alone = light and connection.heavy
+                connection.take_turn()
+                if alone or self.clock() > now + TURN:
                     break
         finally:
             self._turn_due = bool(self._waiting)

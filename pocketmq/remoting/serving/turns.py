@@ -22,6 +22,10 @@ class Turns(Generic[C]):
     def __bool__(self) -> bool:
         return bool(self._of)
 
+    def has(self, owner: str) -> bool:
+        """Whether a connection of this owner waits."""
+        return owner in self._of
+
     def add(self, owner: str, connection: C) -> None:
         """Append a connection to those of its owner."""
         self._of.setdefault(owner, deque()).append(connection)
