@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, cast
@@ -72,6 +71,7 @@ from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
+from pocketmq.remoting.serving.turns import Turns
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
@@ -697,7 +697,8 @@ class GrpcServer:
         self._port = port
         self._addresses: dict[str, _Address] = {}
         self._held = 0
-        self._waiting: deque[GrpcConnection] = deque()
+        self._waiting: Turns[GrpcConnection] = Turns()
+        self._turn_due = False  # `_next_turn` is scheduled
         # In this turn of the event loop: seconds of clients with much work, addresses of others.
         self._taken = 0.0
         self._taking: set[_Address] = set()
@@ -758,8 +759,9 @@ class GrpcServer:
         if connection.queued:
             return
         connection.queued = True
-        self._waiting.append(connection)
-        if len(self._waiting) == 1:
+        self._waiting.add(connection.peer[0], connection)
+        if not self._turn_due:
+            self._turn_due = True
             asyncio.get_running_loop().call_soon(self._next_turn)
 
     def must_wait(self, address: _Address, heavy_until: float) -> bool:
@@ -803,14 +805,15 @@ class GrpcServer:
         if rest > 0 and self.light.active(self.clock()):
             loop.call_later(rest, self._next_turn)
             return
-        while True:
-            # It leaves the queue last: if it queues again, it schedules nothing.
-            self._waiting[0].take_turn()
-            self._waiting.popleft()
-            if not self._waiting or self._taken > TURN or self.light.active(self.clock()):
-                break
-        if self._waiting:
-            loop.call_soon(self._next_turn)
+        try:
+            while self._waiting:
+                self._waiting.take().take_turn()
+                if self._taken > TURN or self.light.active(self.clock()):
+                    break
+        finally:
+            self._turn_due = bool(self._waiting)
+            if self._turn_due:
+                loop.call_soon(self._next_turn)
 
     def address(self, host: str) -> _Address:
         """Return the shared state of the connections of an address."""
