@@ -37,9 +37,11 @@ ANSWERS: Final = 20 * SECOND
 """How long after the producers stopped every call has ended."""
 DRAIN: Final = 120 * SECOND
 """How long after the last send everything has to have come."""
-QUIET: Final = 12 * SECOND
-"""How long after everything came nothing is left unwritten: flushCommitLogThoroughInterval, and how
-long a heartbeat of a group may take."""
+QUIET: Final = 11 * SECOND
+"""How long something may be unwritten: flushCommitLogThoroughInterval."""
+LOOKS: Final = 4
+"""How often members are asked again whether something waits: brokers write for themselves as
+well."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
 BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
@@ -169,8 +171,12 @@ class Simulation:
             self._late.pop()  # what is missing is for the checkers to judge
         # Some may be of a send that ended unknown, or may be lost: the checkers judge that, too.
         scheduler.run(scheduler.now + DRAIN, self._none_comes_again)
-        scheduler.run(scheduler.now + QUIET)
         self._ask_members()
+        for _ in range(LOOKS):
+            if not any(checkers.nothing_is_kept(plan, self.history)):
+                break
+            scheduler.run(scheduler.now + QUIET)
+            self._ask_members()
         auditor.finishing = True
         if self._wait(READ, lambda: auditor.done, "not all groups were at the end of all topics"):
             return
@@ -180,7 +186,8 @@ class Simulation:
 
     def _ask_members(self) -> None:
         """Ask every member that runs for its metrics, and note what they have to be."""
-        cluster, figures = self.cluster, self.history.figures
+        cluster = self.cluster
+        figures = self.history.figures = []
 
         async def ask(name: str, broker: Broker) -> None:
             figures.append(await figures_of(name, broker))
