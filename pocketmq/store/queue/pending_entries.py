@@ -88,6 +88,12 @@ class PendingEntries:
             at += 1
         return False
 
+    def drop(self, queue: ConsumeQueue) -> None:
+        """Drop the entries of a queue that wait, and take back their queue offsets."""
+        if queue.has_waiting:
+            self._waiting = deque(each for each in self._waiting if each[1] is not queue)
+            queue.next_offset = queue.max_offset
+
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""
         if self._log.end != self._log.written:

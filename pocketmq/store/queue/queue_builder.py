@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 class EntriesWait(Exception):
     """The record has to wait until those before it are entered: with SYNC_FLUSH, until they are on
-    the disk."""
+    the disk; in a controller group, until replicas have them."""
 
 
 class QueueBuilder:
@@ -86,10 +86,16 @@ class QueueBuilder:
 
         A topic that was deleted and recreated begins again at queue offset 0. The later life wins.
         """
+        if record.queue_offset == queue.next_offset:
+            return True
+        if 0 <= record.queue_offset <= queue.max_offset:
+            # Those of the earlier life would be removed as soon as they are entered. They may wait
+            # for a master that the group does not have.
+            self._pending.drop(queue)
+        _wait_for_entries(queue)
         offset, end = record.queue_offset, queue.next_offset
         if offset == end:
             return True
-        _wait_for_entries(queue)
         is_possible = 0 <= offset < MOST_OFFSET
         if is_possible and offset < end:
             queue.truncate(offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.message.record import decode, iter_records
+from pocketmq.message.record_layout import PHYSICAL_OFFSET_AT
 from pocketmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import FlushDiskType
@@ -415,3 +417,27 @@ async def test_a_record_that_differs_from_its_checksum_is_not_copied(
     assert "differs from its own checksum" in str(failure)
     await master.close()
     await slave.close()
+
+
+@pytest.mark.parametrize("confirmed", [0, 3, 5])
+async def test_a_topic_that_was_made_again_waits_for_no_confirmation(
+    bench: StoreBench, slave_bench: StoreBench, confirmed: int
+) -> None:
+    """None comes while the group has no master, and a member has to enter all before it is one. The
+    earlier life of the topic has no entries afterwards, whether they were confirmed or not."""
+    first, second = bench.open(), StoreBench(slave_bench.root.parent / "second").open()
+    before = [put(first, body=b"before%d" % number) for number in range(5)]
+    made_again = logged(first, 0, first.commit_log.end)
+    put(second, topic="Topic", body=b"again")
+    record = bytearray(logged(second, 0, second.commit_log.end))
+    struct.pack_into(">q", record, PHYSICAL_OFFSET_AT, len(made_again))
+    slave = await following(slave_bench)
+    slave.confirm(before[confirmed - 1].end_offset if confirmed else 0)
+    await feed(slave, made_again + record, 0, 1000)
+    assert slave.commit_log.whole == len(made_again) + len(record)
+    assert not slave.replica.has_more
+    assert slave.max_offset("Topic", 0) == 0
+    slave.confirm(slave.commit_log.whole)
+    assert bodies(slave) == [b"again"]
+    for store in (first, second, slave):
+        await store.close()
