@@ -7,6 +7,9 @@ have delivered all messages due until then, and the log must be read up to its e
 There is no need to wait for a checkpoint that did not pass through the timer since the broker
 started: `ack` has marked its acknowledgements.
 
+Of the checkpoints that can be settled, groups have one in turn: those of a group with a hundred
+thousand of them take half a minute.
+
 After a crash, the timer delivers again the messages that it had delivered since its last save. So
 the log remembers the checkpoints that were settled recently, and skips them.
 
@@ -17,12 +20,15 @@ again every second and uses the latest due time that it has seen.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from typing import Final
 
 from pocketmq.broker.pop.check_point import AckMessage, CheckPoint, CheckPointId
 
 MOST_SETTLED: Final = 4_096
 """The number of settled checkpoints that are remembered."""
+_MOVED: Final = 64
+"""The number of checkpoints that `take` sorts by groups at most: 0.1 ms."""
 
 
 class ReviveLog:
@@ -33,8 +39,11 @@ class ReviveLog:
         # In the order of the log.
         self._open: dict[CheckPointId, CheckPoint] = {}
         self._settled: dict[CheckPointId, None] = {}
+        # Not known to be due: time, offset in the log, checkpoint.
         self._timed: list[tuple[int, int, CheckPointId]] = []
         self._direct: list[tuple[int, int, CheckPointId]] = []
+        # Due, by group; the group whose turn it is comes first.
+        self._due: dict[str, deque[CheckPoint]] = {}
         self._end = read_to
         self._delivered_until = 0  # the timer's progress when the log ended at `_end`
         self._complete_until = 0
@@ -101,18 +110,22 @@ class ReviveLog:
         result stays the same until `settled` is called."""
         if self.read_to >= self._end:
             self._complete_until = self._delivered_until
+        moved = 0
         for heap, time in ((self._direct, now), (self._timed, min(now, self._complete_until))):
-            if heap and heap[0][0] <= time:
-                return self._open[heap[0][2]]
-        return None
+            while heap and heap[0][0] <= time and moved < _MOVED:
+                point = self._open[heapq.heappop(heap)[2]]
+                self._due.setdefault(point.group, deque()).append(point)
+                moved += 1
+        return next(iter(self._due.values()))[0] if self._due else None
 
     def settled(self, point: CheckPoint) -> bool:
         """Close a checkpoint returned by `take`. Return whether an earlier checkpoint in the log is
         open: then a restart reads both again."""
         id = point.id
-        for heap in (self._direct, self._timed):
-            if heap and heap[0][2] == id:
-                heapq.heappop(heap)
+        points = self._due.pop(point.group)
+        points.popleft()
+        if points:
+            self._due[point.group] = points  # after the other groups
         del self._open[id]
         self.remember(id)
         return self.settled_to < point.revive_offset
@@ -126,4 +139,7 @@ class ReviveLog:
 
     def next_time(self) -> int | None:
         """Return when the invisible time of the next open checkpoint is over (Unix ms)."""
-        return min((heap[0][0] for heap in (self._direct, self._timed) if heap), default=None)
+        times = [heap[0][0] for heap in (self._direct, self._timed) if heap]
+        if self._due:
+            times.append(next(iter(self._due.values()))[0].revive_time)
+        return min(times, default=None)

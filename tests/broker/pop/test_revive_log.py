@@ -190,3 +190,25 @@ def test_only_so_many_settled_checkpoints_are_known() -> None:
     log.add(point(0, 1), 0, direct=False)
     log.add(point(1, 1), 1, direct=False)
     assert settle_all(log) == [0]
+
+
+def test_groups_have_one_in_turn() -> None:
+    """What one of them has that is due would keep all others waiting. Each has its own in order."""
+    log, end = ReviveLog(0), 0
+    for group, count, at in (("many", 1_000, 1_000), ("few", 3, 1_001), ("other", 3, 1_001)):
+        for number in range(count):
+            one = CheckPoint(
+                topic="T", group=group, start_offset=number, num=1, differences=[0],
+                pop_time=at, invisible_time=number % 2,
+            )  # fmt: skip
+            log.add(one, end, direct=bool(number % 3))
+            end += 1
+    log.extends(end, EVER)
+    order = []
+    while (taken := log.take(2_000)) is not None:
+        order.append(taken)
+        log.settled(taken)
+    assert len(order) == end
+    assert max(place for place, one in enumerate(order) if one.group != "many") < 50
+    assert log.next_time() is None
+    assert log.settled_to == end
