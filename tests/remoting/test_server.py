@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -690,6 +692,22 @@ async def test_requests_wait_while_the_transport_is_full() -> None:
     await turns_until(lambda: transport.reading)
     connection.flush()
     assert [c.opaque for c in transport.commands()] == [1, 2]
+
+
+async def test_a_lost_connection_is_no_work_for_the_garbage_collector() -> None:
+    """It stops a server for a second when it finds thirty thousand of them."""
+    server = serving(Echo())
+    connection, _ = connect(server)
+    connection.data_received(frame(ECHO, 1))
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    left = weakref.ref(connection)
+    gc.disable()
+    try:
+        del connection
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 # Fairness

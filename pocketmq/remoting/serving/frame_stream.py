@@ -19,7 +19,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set
+from functools import partial
 from typing import Any, cast
+from weakref import ref
 
 from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import pack_host
@@ -101,7 +103,12 @@ class FrameStream(asyncio.Protocol):
         self._max_pending = max_pending
         self._tasks: MutableSet[asyncio.Task[None]] = set() if tasks is None else tasks
         self._task_count = 0
-        self._pending: PendingRequests[Command] = PendingRequests(self._loop, self._timed_out)
+        # Not a method: what a connection refers to does not refer to it. So its memory is freed
+        # when it is closed, and not by the garbage collector, which stops a server for a second
+        # when it finds thirty thousand of them.
+        self._pending: PendingRequests[Command] = PendingRequests(
+            self._loop, partial(_timed_out, ref(self))
+        )
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
         self._out_size = 0
@@ -112,9 +119,6 @@ class FrameStream(asyncio.Protocol):
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
-
-    def _timed_out(self, timeout: float) -> Exception:
-        return RemotingTimeout(f"no answer within {timeout:.3g} s", str(self))
 
     # Life of the connection
 
@@ -403,3 +407,7 @@ class FrameStream(asyncio.Protocol):
             self._task_count -= counted
         if response is not None:
             request.channel.respond(request, response)
+
+
+def _timed_out(stream: ref[FrameStream], timeout: float) -> Exception:
+    return RemotingTimeout(f"no answer within {timeout:.3g} s", str(stream()))
