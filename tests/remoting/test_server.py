@@ -696,11 +696,12 @@ async def test_requests_wait_while_the_transport_is_full() -> None:
 
 async def test_a_lost_connection_is_no_work_for_the_garbage_collector() -> None:
     """It stops a server for a second when it finds thirty thousand of them."""
-    server = serving(Echo())
+    server = serving(echo := Echo())
     connection, _ = connect(server)
     connection.data_received(frame(ECHO, 1))
     connection.connection_lost(None)
     await asyncio.sleep(0)
+    echo.seen.clear()
     left = weakref.ref(connection)
     gc.disable()
     try:
