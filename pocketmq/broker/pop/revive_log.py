@@ -20,10 +20,10 @@ again every second and uses the latest due time that it has seen.
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from typing import Final
 
 from pocketmq.broker.pop.check_point import AckMessage, CheckPoint, CheckPointId
+from pocketmq.remoting.serving.rotation import Rotation
 
 MOST_SETTLED: Final = 4_096
 """The number of settled checkpoints that are remembered."""
@@ -42,8 +42,7 @@ class ReviveLog:
         # Not known to be due: time, offset in the log, checkpoint.
         self._timed: list[tuple[int, int, CheckPointId]] = []
         self._direct: list[tuple[int, int, CheckPointId]] = []
-        # Due, by group; the group whose turn it is comes first.
-        self._due: dict[str, deque[CheckPoint]] = {}
+        self._due: Rotation[CheckPoint] = Rotation()  # by group
         self._end = read_to
         self._delivered_until = 0  # the timer's progress when the log ended at `_end`
         self._complete_until = 0
@@ -114,18 +113,15 @@ class ReviveLog:
         for heap, time in ((self._direct, now), (self._timed, min(now, self._complete_until))):
             while heap and heap[0][0] <= time and moved < _MOVED:
                 point = self._open[heapq.heappop(heap)[2]]
-                self._due.setdefault(point.group, deque()).append(point)
+                self._due.add(point.group, point)
                 moved += 1
-        return next(iter(self._due.values()))[0] if self._due else None
+        return self._due.next
 
     def settled(self, point: CheckPoint) -> bool:
         """Close a checkpoint returned by `take`. Return whether an earlier checkpoint in the log is
         open: then a restart reads both again."""
         id = point.id
-        points = self._due.pop(point.group)
-        points.popleft()
-        if points:
-            self._due[point.group] = points  # after the other groups
+        self._due.take()
         del self._open[id]
         self.remember(id)
         return self.settled_to < point.revive_offset
@@ -140,6 +136,6 @@ class ReviveLog:
     def next_time(self) -> int | None:
         """Return when the invisible time of the next open checkpoint is over (Unix ms)."""
         times = [heap[0][0] for heap in (self._direct, self._timed) if heap]
-        if self._due:
-            times.append(next(iter(self._due.values()))[0].revive_time)
+        if (due := self._due.next) is not None:
+            times.append(due.revive_time)
         return min(times, default=None)

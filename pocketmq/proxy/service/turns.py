@@ -9,12 +9,12 @@ them executed one after another, so that only one of them takes memory for what 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from time import perf_counter
 from typing import Final, TypeVar
 
 from pocketmq.remoting.serving.light_clients import LightClients
+from pocketmq.remoting.serving.rotation import Rotation
 
 #: Messages or entries of one slice.
 SLICE: Final = 8
@@ -34,8 +34,7 @@ class Turns:
     ) -> None:
         self._light = light or LightClients()
         self._clock = clock
-        # By address, in the order of their next turns.
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
         self._scheduled = False
 
     async def next(self, address: str, *, begun: bool = False) -> None:
@@ -43,8 +42,7 @@ class Turns:
         have `begun` come first."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        line = self._lines.setdefault(address, deque())
-        (line.appendleft if begun else line.append)(future)
+        self._waiting.add(address, future, first=begun)
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._wake)
@@ -58,18 +56,14 @@ class Turns:
             yield items[at : at + SLICE]
 
     def _wake(self) -> None:
-        address = next(iter(self._lines))
-        line = self._lines.pop(address)
-        future = line.popleft()
-        if line:
-            self._lines[address] = line
+        future = self._waiting.take()
         if not future.done():
             future.set_result(None)
         # It runs right after the slice.
         asyncio.get_running_loop().call_soon(self._ended, self._clock())
 
     def _ended(self, began: float) -> None:
-        if not self._lines:
+        if not self._waiting:
             self._scheduled = False
             return
         now = self._clock()

@@ -71,7 +71,7 @@ from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
-from pocketmq.remoting.serving.turns import Turns
+from pocketmq.remoting.serving.rotation import Rotation
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
@@ -697,7 +697,7 @@ class GrpcServer:
         self._port = port
         self._addresses: dict[str, _Address] = {}
         self._held = 0
-        self._waiting: Turns[GrpcConnection] = Turns()
+        self._waiting: Rotation[GrpcConnection] = Rotation()
         self._turn_due = False  # `_next_turn` is scheduled
         # In this turn of the event loop: seconds of clients with much work, addresses of others.
         self._taken = 0.0

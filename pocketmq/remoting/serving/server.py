@@ -54,7 +54,7 @@ from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
-from pocketmq.remoting.serving.turns import Turns
+from pocketmq.remoting.serving.rotation import Rotation
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
@@ -552,7 +552,7 @@ class RemotingServer:
         self.decoder = RequestDecoder(dispatcher.header_types)
         self._flushing: list[ServerConnection] = []
         # Connections with requests left over from their turn, in the order of their next turns.
-        self._waiting: Turns[ServerConnection] = Turns()
+        self._waiting: Rotation[ServerConnection] = Rotation()
         self._turn_due = False  # `_next_turn` is scheduled
         #: Seconds of requests that took long without waiting, in this turn of the event loop.
         self.direct_work = 0.0
@@ -632,7 +632,8 @@ class RemotingServer:
                 connection.flush()
 
     def queue(self, connection: ServerConnection) -> None:
-        """Let a connection take its turn after those that are queued already."""
+        """Let a connection take its turn after those of its owner that are queued already; owners
+        alternate."""
         if connection.queued:
             return
         connection.queued = True
