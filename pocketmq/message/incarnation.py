@@ -5,9 +5,9 @@ have the same queue offsets, but not the same physical offsets: each message of 
 or after the physical offset at which the log ended when that topic was created. So two integers
 tell which of them a record belongs to, without a clock.
 
-The broker keeps the offset among the topic's attributes, in topics.json and in every answer about
-the topic. Slaves have the offsets of their master. Official brokers keep attributes that they do
-not know.
+The broker keeps the offset among the topic's attributes, in topics.json and in the answers about
+the topic, but not where an official slave asks for all topics. Slaves have the offsets of their
+master. Official brokers keep attributes that they do not know.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+OWN_ATTRIBUTES: Final = "pocketmq."
+"""How the names of attributes begin that only pocketmq has."""
 CREATED_OFFSET: Final = "pocketmq.created.offset"
 """Attribute: the physical offset at which the commit log ended when the topic was created."""
 CREATED_TIME: Final = "pocketmq.created.time"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pocketmq.message.record import Record, iter_records
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.frames.frame import Command, decode_command, encode_command
 from pocketmq.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,
@@ -455,6 +456,22 @@ async def test_the_log_names_the_queues_that_nobody_can_read_any_more(
     (line,) = [line for line in caplog.messages if "cannot be read until it has" in line]
     assert f"topic {topic} has fewer queues now" in line
     assert "the 2 messages in queues 3 " in line
+
+
+async def test_official_slaves_see_no_attribute_of_ours(
+    broker: Broker, client: Client, topic: str
+) -> None:
+    """They would lose the topic."""
+    await create(client, topic)
+    host, port = broker.address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for language in ("JAVA", "PYTHON"):
+        writer.write(encode_command(RequestCode.GET_ALL_TOPIC_CONFIG, 1, language=language))
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        answer = decode_command(await reader.readexactly(length))
+        table = json.loads(bytes(answer.body))["topicConfigTable"]
+        assert (CREATED_OFFSET in table[topic]["attributes"]) == (language == "PYTHON")
+    writer.close()
 
 
 async def test_queries_do_not_show_the_messages_of_the_topic_before(

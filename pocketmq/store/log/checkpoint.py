@@ -155,6 +155,7 @@ class Checkpoint:
         holds_logics: whether `logics_timestamp` stays as it is, without an offset beside it: there
             may be messages that only the official broker can enter into their queues, and it looks
             for them from that time on.
+        must_sync: whether the next flush of the queues, within a second, has to put it on the disk.
         exact: whether the file, when it was opened, was as pocketmq wrote it, so that the two
             offsets can be relied on.
         reliable: whether it was written at all: one of zeros says nothing of what was flushed.
@@ -178,6 +179,7 @@ class Checkpoint:
         self.queue_bounds = 0
         self.last_write = 0
         self.holds_logics = False
+        self.must_sync = False
         self.exact = False
         self.reliable = False
         self.same_boot = False
@@ -299,6 +301,7 @@ class Checkpoint:
 
     def sync(self) -> None:
         """Save, and wait until it is on the disk; off the event loop. Raises OSError."""
+        self.must_sync = False
         self.save()
         if self._file is not None:
             self._file.sync()

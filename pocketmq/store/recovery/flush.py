@@ -178,11 +178,11 @@ class CommitLogFlusher:
         timestamp = self._log.store_timestamp
         last_write = self._log.last_write
         end = self._log.whole
-        completed = False
         for file in self._log.dirty_files(self.flushed, end):
             file.sync()
             if file.base_offset + file.size <= end:  # nothing more is written to it
-                completed = True
+                # Damage in a whole file is to be known for damage after a power failure, too.
+                self._checkpoint.must_sync = True
                 self._log.files.save_descriptor(file)
         self.flushed = end
         if timestamp:
@@ -191,9 +191,6 @@ class CommitLogFlusher:
         self._checkpoint.last_write = last_write
         # At once: a start refuses a log that is shorter than what was acknowledged.
         self._checkpoint.save()
-        if completed:
-            # Damage to whole files is known for damage after a power failure, too.
-            self._checkpoint.sync()
         return end
 
     # --- the thread ---------------------------------------------------------------------------
@@ -346,6 +343,7 @@ class ConsumeQueueFlusher:
         run(self._flush_queue, [queue for queue in self._queues() if queue.dirty(least)])
         if thorough:
             self._move_on(offset, timestamp)
+        if thorough or self._checkpoint.must_sync:
             self._checkpoint.sync()
         else:
             self._checkpoint.save()

@@ -6,6 +6,7 @@ so the copy is what a killed process leaves behind.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import shutil
@@ -738,14 +739,13 @@ async def test_light_queues_are_left_alone(bench: Any, clean: bool) -> None:
 
 async def test_damage_in_a_whole_file_is_known_for_damage_after_a_power_cut(bench: Any) -> None:
     """The checkpoint reaches the disk with each file of the log, not only once a minute."""
-    store = bench.open()
-    fill(bench, store, 20)
+    store = bench.open(flush_interval_consume_queue=1)
     store.start()
-    assert await store.all_flushed()
-    before = bench.files.synced.count("checkpoint")
     results = fill(bench, store, 100)
+    synced = asyncio.create_task(bench.files.next_sync("checkpoint"))
+    await asyncio.sleep(0)
     assert await store.all_flushed()
-    assert bench.files.synced.count("checkpoint") > before
+    await synced
     crashed = bench.copy("crashed")
     crashed.files.boot_id = lambda: REBOOTED
     patch(crashed.segment(), results[0].physical_offset + 95, b"?")

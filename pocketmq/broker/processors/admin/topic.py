@@ -20,6 +20,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message import fastjson
+from pocketmq.message.incarnation import OWN_ATTRIBUTES
 from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.retry_topic import pop_retry_topic
@@ -32,7 +33,7 @@ from pocketmq.remoting.bodies.topic import (
     TopicList,
     TopicOffset,
 )
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     CreateTopicRequestHeader,
@@ -274,13 +275,20 @@ class TopicProcessor:
         return found
 
     def all_configs(self, request: Request[GetAllTopicConfigRequestHeader]) -> Response:
-        """Return the topic table, or a page of it."""
+        """Return the topic table, or a page of it.
+
+        Only pocketmq gets the attributes that are not RocketMQ's: an official slave of 5.3.2 or
+        5.3.3 loses topics that have attributes (issue 9403 of apache/rocketmq), and every topic
+        that was created here has these.
+        """
         header, config = request.header, self._config
         version, table = self._topics.data_version, self._topics.table
         total = GetAllTopicConfigResponseHeader(len(table))
         if config.enable_split_metadata and header != GetAllTopicConfigRequestHeader():
             most = min(config.split_metadata_size, header.max_topic_num or pages.MOST)
             table = pages.page(table, header.topic_seq or 0, most, version, header.data_version)
+        if request.language != LanguageCode.PYTHON.name:
+            table = {name: _without_own(topic) for name, topic in table.items()}
         body = TopicConfigSerializeWrapper(
             data_version=version,
             pocketmq_deleted_topics=self._topics.deleted,
@@ -333,6 +341,18 @@ class TopicProcessor:
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
             )
         return topic
+
+
+def _without_own(topic: TopicConfig) -> TopicConfig:
+    """Return a topic without the attributes that only pocketmq has."""
+    if not any(name.startswith(OWN_ATTRIBUTES) for name in topic.attributes):
+        return topic
+    others = {
+        name: value
+        for name, value in topic.attributes.items()
+        if not name.startswith(OWN_ATTRIBUTES)
+    }
+    return msgspec.structs.replace(topic, attributes=others)
 
 
 def _fields_of(body: Body) -> Iterable[tuple[str, object]]:
