@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import _thread
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ class Interrupts:
             _thread.interrupt_main()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts what runs in its background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 def test_its_messages_come_with_the_next_call(
     rocketmq: RocketMQ, take: Callable[[Any], list[bytes]]
