@@ -223,17 +223,17 @@ async def test_a_dead_letter_that_cannot_be_sent_does_not_keep_the_others(
     namesrv: str, call: Call
 ) -> None:
     """Its sender chose what it says: a topic that nobody can have, or a body that is broken."""
-    dead = MessageQueue("%DLQ%packing", "broker-a", 0)
-    async with failing(namesrv, "packing", "parcels", [b"a"]), Admin(namesrv=namesrv) as admin:
-        for origin, flag in (("no topic", 0), ("parcels", COMPRESSED), ("parcels", 0)):
-            await bury(admin, "packing", {"RETRY_TOPIC": origin}, flag)
+    dead = MessageQueue("%DLQ%boxing", "broker-a", 0)
+    async with failing(namesrv, "boxing", "cartons", [b"a"]), Admin(namesrv=namesrv) as admin:
+        for origin, flag in (("no topic", 0), ("cartons", COMPRESSED), ("cartons", 0)):
+            await bury(admin, "boxing", {"RETRY_TOPIC": origin}, flag)
         assert await admin.max_offset(dead) == 4
-        sent = await asyncio.to_thread(call, "dlq", "resend", "packing", "--as-new")
+        sent = await asyncio.to_thread(call, "dlq", "resend", "boxing", "--as-new")
         assert sent.code == ExitCode.FAILURE
-        assert sent.out == "sent 2 dead letters again as new messages of parcels\n"
+        assert sent.out == "sent 2 dead letters again as new messages of cartons\n"
         assert "'no topic' has characters outside" in sent.err
         assert "cannot be decompressed" in sent.err
         assert "2 dead letters left that cannot be sent" in sent.err
         assert "1 dead letter stays in the list" in sent.err
-        left = (await asyncio.to_thread(call, "dlq", "list", "packing", "--json")).rows
-        assert [row["originTopic"] for row in left] == ["no topic", "parcels", "parcels"]
+        left = (await asyncio.to_thread(call, "dlq", "list", "boxing", "--json")).rows
+        assert [row["originTopic"] for row in left] == ["no topic", "cartons", "cartons"]
