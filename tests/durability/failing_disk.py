@@ -166,9 +166,15 @@ def _has_messages(fd: int) -> bool:
 
 
 def _copy(root: Path, target: Path) -> None:
-    """Copy the files of a store while its event loop waits: this is what a kill would leave."""
+    """Copy the files of a store while its event loop waits: this is what a kill would leave. Its
+    threads go on, and may rename or remove a file before it is copied."""
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(root, target)
+
+    def copy(source: str, copied: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(source, copied)
+
+    shutil.copytree(root, target, copy_function=copy)
 
 
 async def _lost(root: Path, ledger: Ledger) -> list[str]:
