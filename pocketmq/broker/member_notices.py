@@ -55,8 +55,10 @@ class MemberNotices:
         """Tell nobody any more."""
         for timer in self._resting.values():
             timer.cancel()
-        self._due.clear()
+        self._resting.clear()
+        self._group = None
         self._left.clear()
+        self._due.clear()
         self._changed.clear()
 
     def _step_soon(self) -> None:

@@ -141,9 +141,15 @@ async def test_nobody_is_told_unless_it_is_wanted(world: World) -> None:
     assert not world.told
 
 
-async def test_after_a_stop_nobody_is_told(world: World) -> None:
-    world.join()
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_after_a_stop_nobody_is_told(world: World, turns: int) -> None:
+    """Also of a group of which some were told."""
+    for _ in range(COUNT):
+        world.join()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    told = world.told.total()
     world.notices.stop()
     await world.turns()
-    assert not world.told
+    assert world.told.total() == told
     assert not world.timers.calls
