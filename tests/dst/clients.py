@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -190,7 +191,16 @@ class Clients:
                 raise Failure
             self.history.done(delivery, self.now)
 
-        consumer = PushConsumer(
+        async with self._pushed(machine, client, handle):
+            await self.leaving[client.name].wait()
+
+    def _pushed(
+        self,
+        machine: Machine,
+        client: Client,
+        handle: Callable[[ConsumedMessage], Awaitable[None]],
+    ) -> PushConsumer:
+        return PushConsumer(
             client.group,
             {client.flow: "*"},
             handler=handle,
@@ -202,8 +212,6 @@ class Clients:
             offset_directory=machine.root / "offsets",
             start_timeout=3600,
         )
-        async with consumer:
-            await self.leaving[client.name].wait()
 
     async def _answer(self, machine: Machine, client: Client) -> None:
         """Reply to requests."""
@@ -224,16 +232,7 @@ class Clients:
                     await producer.reply(request, reply_to(delivery.body))
             self.history.done(delivery, self.now)
 
-        consumer = PushConsumer(
-            client.group,
-            {client.flow: "*"},
-            handler=handle,
-            namesrv=self.cluster.namesrv,
-            credentials=self.cluster.credentials,
-            start="begin",
-            start_timeout=3600,
-        )
-        async with producer, consumer:
+        async with producer, self._pushed(machine, client, handle):
             await self.leaving[client.name].wait()
 
     async def _pull(self, machine: Machine, client: Client) -> None:
