@@ -3,9 +3,9 @@
 They wait in queue 0 of rmq_sys_wheel_timer, with the slot of their delivery in the property
 TIMER_OUT_MS. `store.timer.timer_index` maps slots to messages, in the official broker's files. The
 service enters new messages of the queue into the index, and delivers the messages of a slot when it
-has passed: at the requested time rounded up to timerPrecisionMs, never earlier. In between, it
-sleeps until the next slot with messages. A broker that never had a timed message does not have the
-files.
+has passed: at the requested time rounded up to timerPrecisionMs, never earlier. `due_slots` says in
+which order. In between, it sleeps until the next slot with messages. A broker that never had a
+timed message does not have the files.
 
 A message with TIMER_DEL_UNIQKEY recalls the message with that `topic+unique key` in the same slot,
 or with that unique key, as from 5.4 on.
@@ -27,15 +27,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
-from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.due_run import TURN, TURN_BYTES, store_in_order
+from pocketmq.broker.delayed.due_slots import DueSlot, DueSlots, Lane, TimedMessage
 from pocketmq.broker.delayed.waiting_message import put_of, read_waiting, returned, waiting_at
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.statistics.statistics import Statistics
@@ -44,6 +43,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.properties import find
 from pocketmq.message.record import Record
+from pocketmq.message.tags import string_hash
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
@@ -61,93 +61,10 @@ AGAIN_MS: Final = 1_000  # retry after the store refused a message
 SOON_MS: Final = 1_000
 LATE_MS: Final = 60_000  # the longest time that a late message waits at a master
 DOUBLINGS: Final = 12  # of AGAIN_MS for a queue that stays unwritable: a little over an hour
-
-
-class _DueSlot:
-    """A slot that has passed, during the delivery of its messages.
-
-    The timer log gives its units newest first, but the oldest is delivered first. So they are
-    collected here, with 24 bytes each, and 8 bytes after delivery.
-    """
-
-    def __init__(self, time: int, units: Iterator[TimerUnit]) -> None:
-        self.time = time
-        self.units: Iterator[TimerUnit] | None = units
-        self.waiting = array("q")  # physical offset, magic and time of entry of each unit
-        self.deleted: set[TimedMessage] = set()
-        self.messages = 0  # the count of the wheel, which subtracts recalls
-        # Recalls by topic whose message was not found yet.
-        self.recalls: Counter[str] = Counter()
-        self._recalls_met: set[int] = set()
-        self.is_searched = False  # the whole timer log and queue were searched for its messages
-        self._done = array("q")  # physical offsets, sorted; they are nearly always in order
-
-    @property
-    def last_done(self) -> int:
-        """The highest physical offset of a delivered message; -1 if there is none."""
-        return self._done[-1] if self._done else -1
-
-    def next_units(self, most: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the physical offset, magic and time of entry of the next units, at most `most`."""
-        waiting = self.waiting
-        for end in range(len(waiting), max(len(waiting) - 3 * most, 0), -3):
-            entered, magic, physical_offset = waiting[end - 3 : end]
-            yield physical_offset, magic, entered
-
-    def note(self, unit: TimerUnit) -> None:
-        self.waiting.extend((unit.entered, unit.magic, unit.physical_offset))
-        self.messages += -1 if unit.magic & DELETE else 1
-
-    def recall(self, key: TimedMessage, physical_offset: int) -> None:
-        self.deleted.add(key)
-        self.messages -= 1
-        # A search after damage returns it again.
-        if physical_offset not in self._recalls_met:
-            self._recalls_met.add(physical_offset)
-            self.recalls[key.topic] += 1
-
-    def known(self) -> set[int]:
-        """The physical offsets of all collected units."""
-        return {*self.waiting[2::3], *self._done}
-
-    @property
-    def first(self) -> tuple[int, int, int]:
-        """Physical offset, magic and time of entry of the next unit."""
-        entered, magic, physical_offset = self.waiting[-3:]
-        return physical_offset, magic, entered
-
-    @property
-    def first_is_repeated(self) -> bool:
-        """Whether the message of the next unit already had another unit. After a kill, the official
-        broker reads its queue from the checkpoint on, and enters some messages again."""
-        done, physical_offset = self._done, self.waiting[-1]
-        if not done or physical_offset > done[-1]:
-            return False
-        return done[bisect_left(done, physical_offset)] == physical_offset
-
-    def done_first(self) -> None:
-        if not self.first_is_repeated:
-            insort(self._done, self.waiting[-1])
-        del self.waiting[-3:]
-
-    def done(self, count: int) -> None:
-        """Record the next units as delivered; their physical offsets increase, and are greater than
-        `last_done`."""
-        end = len(self.waiting)
-        self._done.extend(reversed(self.waiting[end + 2 - 3 * count :: 3]))
-        del self.waiting[end - 3 * count :]
-
-
-class TimedMessage(NamedTuple):
-    """The name of a message in recalls: the topic that it was sent to, and its unique key."""
-
-    topic: str
-    unique_key: str
-
-    def recalled_by(self, *, with_topic: bool) -> str:
-        """Return the value of TIMER_DEL_UNIQKEY that recalls the message: of brokers before 5.4
-        with its topic."""
-        return f"{self.topic}+{self.unique_key}" if with_topic else self.unique_key
+STEP: Final = TURN // 2  # messages to deliver, and to enter, before the other is done
+# Slots that are begun before the oldest is delivered, and undelivered messages in them.
+MOST_SLOTS: Final = 1_024
+MOST_DUE: Final = 1 << 20
 
 
 class TimerBehind(NamedTuple):
@@ -177,7 +94,7 @@ class TimerService:
         self._statistics = statistics
         self._clock = clock
         self._alarm = Alarm(clock, call_later, self._work)
-        self._slot: _DueSlot | None = None
+        self._due = DueSlots()
         # Messages whose slot is before this time are due. Only `_set_back` decreases it.
         self._now_slot = 0
         # It was decreased, and the progress with the new value is not on the disk yet.
@@ -195,14 +112,13 @@ class TimerService:
         self.start()
 
     async def retire(self) -> None:
-        """Become a slave, after the current slot."""
+        """Become a slave, after the slots that were begun."""
         self._alarm.cancel()
         try:
-            while self._slot is not None:
-                self._deliver_next(TURN)
-                await asyncio.sleep(0)
+            await self._finish()
         except _NotStored:
-            self._slot = None  # the new master delivers it
+            self._due = DueSlots()  # the new master delivers them
+            self.index.give_up()
         self._is_slave = True
         self._statistics.timers.begin({})
         self._alarm.set(0)
@@ -248,16 +164,24 @@ class TimerService:
         self._store.listen(TIMER_TOPIC, 0, self._on_arrival)
 
     async def stop(self) -> None:
-        """Stop delivering, after the current slot: the progress counts whole slots. Call `save` and
-        then `close` afterwards."""
+        """Stop delivering, after the slots that were begun: the progress counts whole slots. Call
+        `save` and then `close` afterwards."""
         self._alarm.cancel()
         self._store.unlisten(TIMER_TOPIC, 0, self._on_arrival)
         try:
-            while self._slot is not None:
-                self._deliver_next(TURN)
-                await asyncio.sleep(0)
+            await self._finish()
         except _NotStored as refused:
-            log.error("timed messages: those of one slot will be delivered again: %s", refused)
+            log.error(
+                "timed messages: those of %d slots will be delivered again: %s",
+                len(self._due),
+                refused,
+            )
+
+    async def _finish(self) -> None:
+        """Deliver the slots that were begun. Raises _NotStored."""
+        while self._due:
+            self._deliver_next(TURN)
+            await asyncio.sleep(0)
 
     async def save(self) -> None:
         """Write the progress, if it changed, after the delivered messages are on the disk."""
@@ -298,19 +222,19 @@ class TimerService:
         unread_ms = max(0, self._clock() - waits_since) if unread and waits_since > 0 else 0
         return TimerBehind(unread, unread_ms, late)
 
-    @property
-    def delivered_until(self) -> int:
-        """A time (Unix ms): all messages that were stored and due before it are delivered."""
+    def delivered_until(self, topic: str) -> int:
+        """Return a time (Unix ms): all messages to `topic` that were stored and due before it are
+        delivered."""
         index, end = self.index, self._clock()
         if not index.opened:
             return 0 if self._store.max_offset(TIMER_TOPIC, 0) else index.floor(end)
         record = self._next = self._next or self._read_next(self._queue())
         if record is not None:
             end = min(end, record.store_timestamp)
-        slot = index.next_slot()
-        if slot is not None:
-            end = min(end, slot)
-        return index.floor(end if self._slot is None else min(end, self._slot.time))
+        for slot in (index.next_to_begin, self._due.delivered_until(string_hash(topic))):
+            if slot is not None:
+                end = min(end, slot)
+        return index.floor(end)
 
     def close(self) -> None:
         """Close the files; seal them if they contain the latest progress."""
@@ -347,8 +271,9 @@ class TimerService:
         try:
             left = TURN
             while left > 0:
-                # Deliver first: a slot of the wheel must be empty before it is reused.
-                done = self._deliver_next(left) or self._enter_next(left)
+                self._begin_next()
+                # Both: neither what is due nor what is new waits for the end of the other.
+                done = self._deliver_next(STEP) + self._enter_next(STEP)
                 if not done:
                     break
                 left -= done
@@ -374,7 +299,10 @@ class TimerService:
         index.delivered_before(read_time)
         try:
             queue = self._queue()
+            size = 0
             for _ in range(TURN):
+                if size >= TURN_BYTES:
+                    break
                 record = self._next or self._read_next(queue)
                 self._next = None
                 if record is None:
@@ -383,6 +311,7 @@ class TimerService:
                 if not index.entered_before(record.physical_offset):
                     self._enter_copied(record, by_master=index.queue_offset < entered)
                 index.queue_offset += 1
+                size += record.size
         except _NotStored as refused:
             self._log.error("timed messages: the store refuses messages, trying again: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
@@ -417,85 +346,123 @@ class TimerService:
         now = self._clock()
         return self.index.floor(now if record is None else min(now, record.store_timestamp))
 
+    def _begin_next(self) -> None:
+        """Begin the next slot that has passed, if there is one. Its messages do not wait for those
+        of the slots that were begun before."""
+        self._tell_time()
+        index, due = self.index, self._due
+        time = index.next_to_begin
+        if time is None or time >= self._now_slot or due.collecting is not None:
+            return
+        if due and (
+            len(due) >= MOST_SLOTS
+            # What waits there only to be stored again must find that its own slot is not begun.
+            or time - due.oldest >= index.least_roll
+            or due.left + index.congestion(time) > MOST_DUE
+        ):
+            return
+        index.begin()
+        due.begin(DueSlot(time, index.units(time)))
+
     def _deliver_next(self, most: int) -> int:
         """Execute the next step of delivery, for at most `most` messages. Return the number of
         messages; 0 if none is due."""
-        due = self._slot
-        if due is None:
-            self._tell_time()
-            time = self.index.next_slot()
-            if time is None or time >= self._now_slot:
-                return 0
-            due = self._slot = _DueSlot(time, self.index.units(time))
-        if due.units is not None:
-            return self._note_next(due, due.units, most)
-        if due.waiting:
-            return self._deliver_run(due, most)
-        self.index.delivered(due.time)
-        for topic, recalls in due.recalls.items():
-            for _ in range(recalls):
-                self._statistics.timers.leave(topic, is_recall=True)
-        self._slot = None
-        return 1
+        count = 0
+        slot = self._due.collecting
+        if slot is not None:
+            is_searched = slot.is_searched
+            count += self._note_next(slot, most)
+            if is_searched:
+                return count
+        count += self._deliver_run(most)
+        while (done := self._due.take_delivered()) is not None:
+            self.index.delivered(done.time)
+            for topic, recalls in done.recalls.items():
+                for _ in range(recalls):
+                    self._statistics.timers.leave(topic, is_recall=True)
+            count += 1
+        return count
 
-    def _note_next(self, due: _DueSlot, units: Iterator[TimerUnit], most: int) -> int:
+    def _note_next(self, due: DueSlot, most: int) -> int:
+        """Collect the next units of the slot `collecting`."""
         count = size = 0
         try:
-            for unit in islice(units, most):
+            for unit in islice(due.units or (), most):
                 size += self._note(due, unit)
                 count += 1
                 if size >= TURN_BYTES:
-                    return most
+                    return TURN
         except BrokenChain as broken:
             self._search(due, str(broken), broken.position)
-            return count + 1
-        if count < most:
+        else:
+            if count == most:
+                return count
             if due.messages != self.index.congestion(due.time):
                 self._search(due, "the timer wheel counts other messages than the timer log has")
             else:
                 due.units = None
+        if due.units is None:
+            self._due.collected()
         return count + 1
 
-    def _deliver_run(self, due: _DueSlot, most: int) -> int:
-        """Deliver the oldest undelivered messages of a slot."""
-        puts, size = self._next_puts(due, most)
+    def _deliver_run(self, most: int) -> int:
+        """Deliver the next messages in turn."""
+        puts: list[Put | None] = []
+        owners: list[Lane] = []
+        taken: list[Lane] = []
+        size = 0
 
         def done(first: int, end: int) -> None:
-            due.done(end - first)
+            for lane, count in Counter(owners[first:end]).items():
+                lane.done(count)
             self._statistics.timer_dequeued += end - first
             for put in puts[first:end]:
                 assert put is not None
                 self._statistics.timers.deliver(put[0])
 
-        def alone(_at: int) -> bool:
-            self._deliver_first(due)
-            due.done_first()
-            return due.units is None
+        def alone(at: int) -> bool:
+            lane = owners[at]
+            self._deliver_first(lane)
+            lane.done_first()
+            return lane.slot.units is None
 
-        store_in_order(puts, self._put_hooks, self._statistics, done, alone)
-        return len(puts) if size < TURN_BYTES else most
+        try:
+            # Each run ends with the first message that `_deliver_first` must handle.
+            while len(puts) < most and size < TURN_BYTES and (not puts or puts[-1] is not None):
+                lane = self._due.take()
+                if lane is None:
+                    break
+                taken.append(lane)
+                more, more_size = self._next_puts(lane, most - len(puts), TURN_BYTES - size)
+                puts += more
+                size += more_size
+                owners += [lane] * len(more)
+            store_in_order(puts, self._put_hooks, self._statistics, done, alone)
+        finally:
+            self._due.give_back(taken)
+        return len(puts) if size < TURN_BYTES else TURN
 
-    def _next_puts(self, due: _DueSlot, most: int) -> tuple[list[Put | None], int]:
-        """Return the puts that deliver the oldest messages of a slot, and their bytes. The puts end
+    def _next_puts(self, lane: Lane, most: int, most_size: int) -> tuple[list[Put | None], int]:
+        """Return the puts that deliver the oldest messages of a lane, and their bytes. The puts end
         with None at the first message that `_deliver_first` must handle."""
         puts: list[Put | None] = []
         size = 0
-        before = due.last_done
+        before = lane.last_done
         dequeued = self._clock()
-        for physical_offset, magic, entered in due.next_units(most):
+        for physical_offset, magic, entered in lane.next_units(most):
             record = waiting_at(self._store, physical_offset)
             put = None
             if record is not None:
                 size += record.size
                 if magic == DEFAULT and physical_offset > before:
-                    put = self._put_of(due, record, entered, dequeued)
+                    put = self._put_of(lane.slot, record, entered, dequeued)
             puts.append(put)
-            if put is None or size >= TURN_BYTES:
+            if put is None or size >= most_size:
                 break
             before = physical_offset
         return puts, size
 
-    def _put_of(self, due: _DueSlot, record: Record, entered: int, dequeued: int) -> Put | None:
+    def _put_of(self, due: DueSlot, record: Record, entered: int, dequeued: int) -> Put | None:
         """Return the put for an ordinary message; None if `_deliver_first` must handle it."""
         text = record.properties_text
         slot = self.index.floor(_as_number(find(text, names.TIMER_OUT_MS), -1))
@@ -516,10 +483,11 @@ class TimerService:
             f"{names.TIMER_ENQUEUE_MS}\x01{entered}\x02{names.TIMER_DEQUEUE_MS}\x01{dequeued}\x02",
         )
 
-    def _deliver_first(self, due: _DueSlot) -> None:
-        """Deliver the oldest undelivered message of a slot."""
-        physical_offset, magic, entered = due.first
-        if due.first_is_repeated:
+    def _deliver_first(self, lane: Lane) -> None:
+        """Deliver the oldest undelivered message of a lane."""
+        due = lane.slot
+        physical_offset, magic, entered = lane.first
+        if lane.first_is_repeated:
             self._search(due, f"there are two units for the message at {physical_offset}")
             return
         record = read_waiting(self._store, physical_offset, None, self._log)
@@ -534,11 +502,11 @@ class TimerService:
         # A message that is in an earlier slot because of damage must wait longer.
         roll = bool(magic & ROLL) or self.index.floor(slot) > due.time
         if roll and due.time < slot < self._clock() + SOON_MS:
-            self._add(record, slot, due.time)
+            self._add(record, max(slot, self._due.newest + self.index.precision), due.time)
         else:
             self._deliver(record, entered, due, roll=roll)
 
-    def _note(self, due: _DueSlot, unit: TimerUnit) -> int:
+    def _note(self, due: DueSlot, unit: TimerUnit) -> int:
         """Note a message to deliver, or a recall; return the bytes that were read for it."""
         if not unit.magic & DELETE or unit.magic & ROLL:
             due.note(unit)
@@ -554,7 +522,7 @@ class TimerService:
         due.recall(key, unit.physical_offset)
         return record.size
 
-    def _search(self, due: _DueSlot, damage: str, position: int = NOWHERE) -> None:
+    def _search(self, due: DueSlot, damage: str, position: int = NOWHERE) -> None:
         """Search, once, for all messages of a slot with a damaged unit, which may be the one at
         `position`. The results replace the collected units; delivered messages are skipped."""
         due.units = None
@@ -565,6 +533,7 @@ class TimerService:
         found.sort(key=lambda unit: unit.physical_offset, reverse=True)
         more = len({unit.physical_offset for unit in found} - due.known())
         if more:
+            self._due.collect_again(due)
             self._log.error(
                 "timed messages: %s; a search of the whole timer log and of the queue of %s found "
                 "%d more messages of that slot",
@@ -591,7 +560,10 @@ class TimerService:
             if place == slot:
                 is_recall = names.TIMER_DEL_UNIQKEY in record.properties
                 magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if is_recall else 0)
-                found.append(TimerUnit(NOWHERE, magic, stored, slot, physical, record.size))
+                topic_hash = string_hash(record.properties.get(names.REAL_TOPIC, ""))
+                found.append(
+                    TimerUnit(NOWHERE, magic, stored, slot, physical, record.size, topic_hash)
+                )
         return found
 
     def _queue(self) -> ConsumeQueue | None:
@@ -615,22 +587,28 @@ class TimerService:
 
     def _enter_next(self, most: int) -> int:
         """Enter the next messages of the queue into the index, at most `most`, and stop before one
-        that lets others become due. Return their number; 0 if there is none."""
-        if self._is_set_back:
+        that lets others become due. Return their number, TURN if they are large; 0 if there is
+        none."""
+        if self._is_set_back or not self.index.has_room(self._now_slot):
             return 0
         queue = self._queue()
-        entered = 0
+        entered = size = 0
         while (record := self._next) is not None and entered < most:
             if entered and self._time_until(record) > self._now_slot:
                 break
             if self._is_behind(record):
+                if self._due:
+                    return entered
                 self._set_back()
                 break
             self._enter(record)
             self._next = None
             self.index.queue_offset += 1
             entered += 1
+            size += record.size
             self._next = self._read_next(queue)
+            if size >= TURN_BYTES:
+                return TURN
         if entered or self._next is not None or self._is_set_back:
             return entered
         if self.index.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
@@ -707,7 +685,7 @@ class TimerService:
         self,
         record: Record,
         entered: int,
-        due: _DueSlot,
+        due: DueSlot,
         *,
         roll: bool,
     ) -> None:

@@ -73,7 +73,7 @@ class PopConsumption:
             tables.offsets,
             self.in_flight,
             tables.statistics,
-            lambda: timer.delivered_until,
+            lambda: timer.delivered_until(writer.topic),
             clock,
             call_later,
         )

@@ -71,7 +71,7 @@ class ReviveLag(NamedTuple):
 
 class ReviveService:
     """Reads the revive log of one broker. `delivered_until()` returns the time (Unix ms) up to
-    which the timer has delivered due messages."""
+    which the timer has delivered due messages of the log."""
 
     def __init__(
         self,

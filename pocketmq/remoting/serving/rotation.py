@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -13,16 +14,21 @@ class Rotation(Generic[T]):
     one owner waits for one item of each other owner, and not for all that they have."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, deque[T]] = {}  # the next owner first
+        self._queues: dict[Hashable, deque[T]] = {}  # the next owner first
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def has(self, owner: str) -> bool:
+    def has(self, owner: Hashable) -> bool:
         """Whether an owner has an item."""
         return owner in self._queues
 
-    def add(self, owner: str, item: T, *, first: bool = False) -> None:
+    def first_of(self, owner: Hashable) -> T | None:
+        """Return the first item of an owner; None if it has none."""
+        queue = self._queues.get(owner)
+        return queue[0] if queue else None
+
+    def add(self, owner: Hashable, item: T, *, first: bool = False) -> None:
         """Add an item to those of its owner, as the last or the first one."""
         queue = self._queues.setdefault(owner, deque())
         (queue.appendleft if first else queue.append)(item)

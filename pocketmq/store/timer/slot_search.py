@@ -36,6 +36,7 @@ def units_of_slot(log: TimerLog, slot: int, precision: int) -> list[TimerUnit]:
                     entered + int(unit["delay"]),
                     int(unit["physical"]),
                     int(unit["length"]),
+                    int(unit["hash"]),
                 )
             )
     return found

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -81,7 +82,9 @@ class TimerIndex:
         if not LEAST_WINDOW <= window <= SLOTS - BLANK_SLOTS:
             window = SLOTS - BLANK_SLOTS
         self._window = window * self.precision
-        # The slots that have messages and are not delivered: a heap.
+        # The slots that have messages and are not delivered: those that were begun, the oldest
+        # first, and a heap of the others.
+        self._begun: deque[int] = deque()
         self._waiting: list[int] = []
         # Units from before a kill that the checkpoint does not cover, by their messages' physical
         # offsets, and where they are in the timer log.
@@ -142,8 +145,8 @@ class TimerIndex:
             magic |= DELETE
         known = self._wheel.get(slot)
         previous = NOWHERE if known is None else known.last
-        unit = TimerUnit(previous, magic, now_slot, slot, physical_offset, size)
-        position = self._log.append(unit, string_hash(topic))
+        unit = TimerUnit(previous, magic, now_slot, slot, physical_offset, size, string_hash(topic))
+        position = self._log.append(unit)
         messages = -1 if delete else 1
         self._wheel.link(slot, position, messages)
         self.waiting += messages
@@ -158,7 +161,7 @@ class TimerIndex:
         if ahead < 0:
             return slot, False
         # Half the window, if it would be left with a short rest otherwise.
-        short = ahead < self._window // 3
+        short = ahead < self.least_roll
         return self.floor(now_slot + (self._window // 2 if short else self._window)), True
 
     def entered_before(self, physical_offset: int) -> bool:
@@ -171,11 +174,27 @@ class TimerIndex:
 
     def next_slot(self) -> int | None:
         """Return the earliest slot that has messages and is not delivered."""
+        return self._begun[0] if self._begun else self.next_to_begin
+
+    @property
+    def next_to_begin(self) -> int | None:
+        """The earliest slot that has messages and was not begun. It is later than those that were:
+        until they are delivered, nothing may enter a slot that is not later than they are."""
         return self._waiting[0] if self._waiting else None
+
+    def begin(self) -> None:
+        """Begin to deliver `next_to_begin`."""
+        self._begun.append(heapq.heappop(self._waiting))
+
+    def give_up(self) -> None:
+        """Another broker delivers the slots that were begun."""
+        for slot in self._begun:
+            heapq.heappush(self._waiting, slot)
+        self._begun.clear()
 
     def slots(self) -> list[int]:
         """Return all slots that have messages and are not delivered, in no order."""
-        return self._waiting.copy()
+        return [*self._begun, *self._waiting]
 
     def units(self, slot: int) -> Iterator[TimerUnit]:
         """Return the units of a slot, the newest first. Raises BrokenChain where damage ends it."""
@@ -190,7 +209,7 @@ class TimerIndex:
 
     def waiting_by_topic(self) -> dict[int, int]:
         """Return how many messages wait by the hash of their topic; recalls count less."""
-        if not self._waiting:
+        if self.next_slot() is None:
             return {}
         # Loads numpy, which an idle broker does without.
         from pocketmq.store.timer.slot_search import waiting_by_topic
@@ -200,12 +219,12 @@ class TimerIndex:
             return counts
         # The clock was set back, and the log has units of slots that were delivered before.
         counts = {}
-        for time in self._waiting:
+        for time in self.slots():
             slot = self._wheel.get(time)
             position = NOWHERE if slot is None else slot.last
             while position != NOWHERE and (unit := self._log.unit(position)) is not None:
-                topic = self._log.topic_hash(position)
-                counts[topic] = counts.get(topic, 0) + (-1 if unit.magic & DELETE else 1)
+                more = -1 if unit.magic & DELETE else 1
+                counts[unit.topic_hash] = counts.get(unit.topic_hash, 0) + more
                 position = unit.previous if unit.previous < position else NOWHERE
         return counts
 
@@ -224,16 +243,23 @@ class TimerIndex:
         return without_unit(self._log, messages, damaged)
 
     def delivered(self, slot: int) -> None:
-        """All messages of the earliest slot are delivered."""
-        heapq.heappop(self._waiting)
+        """All messages of the earliest slot, which was begun, are delivered."""
+        self._begun.popleft()
         self.waiting -= self.congestion(slot)
         self.read_time = slot + self.precision
 
     def delivered_before(self, time: int) -> None:
         """All messages of the slots before `time` were delivered, by another broker."""
         while self._waiting and self._waiting[0] < time:
-            self.delivered(self._waiting[0])
+            self.begin()
+            self.delivered(self._begun[0])
         self.read_time = max(self.read_time, self.floor(time))
+
+    def has_room(self, now_slot: int) -> bool:
+        """Tell whether messages may enter at `now_slot`: the wheel has a place for each slot, which
+        has to be delivered before another slot gets it."""
+        slot = self.next_slot()
+        return slot is None or now_slot - slot <= SLOTS * self.precision
 
     def can_set_back(self, time: int) -> bool:
         """Tell whether all slots with messages would still fit into the wheel."""
@@ -251,6 +277,12 @@ class TimerIndex:
         """Return how many messages wait for a slot."""
         known = self._wheel.get(deliver) if self.opened else None
         return 0 if known is None else known.messages
+
+    @property
+    def least_roll(self) -> int:
+        """The least time in ms from the slot in which a message waits to be stored again to its own
+        slot."""
+        return self._window // 3
 
     @property
     def log_end(self) -> int:

@@ -36,7 +36,8 @@ _SETTING: Final = "mappedFileSizeTimerLog"
 
 
 class TimerUnit(NamedTuple):
-    """One unit; times are Unix ms, offsets and sizes those of the message's record."""
+    """One unit; times are Unix ms, offsets and sizes those of the message's record, and the hash is
+    that of the topic that it was sent to."""
 
     previous: int
     magic: int
@@ -44,6 +45,7 @@ class TimerUnit(NamedTuple):
     slot: int
     physical_offset: int
     size: int
+    topic_hash: int
 
 
 class TimerLog:
@@ -104,7 +106,7 @@ class TimerLog:
                 f"the timer log ends at {self.end}, but it had been flushed up to {flushed}",
             )  # fmt: skip
 
-    def append(self, unit: TimerUnit, topic_hash: int) -> int:
+    def append(self, unit: TimerUnit) -> int:
         """Append a unit and return its position. Raises DiskFull."""
         size = self._files.file_size
         file = self._files.find(self.end)
@@ -120,7 +122,8 @@ class TimerLog:
         position = self.end
         _UNIT.pack_into(
             file.map, position - file.base_offset, UNIT_SIZE, unit.previous, unit.magic,
-            unit.entered, unit.slot - unit.entered, unit.physical_offset, unit.size, topic_hash, 0,
+            unit.entered, unit.slot - unit.entered, unit.physical_offset, unit.size,
+            unit.topic_hash, 0,
         )  # fmt: skip
         self.end = position + UNIT_SIZE
         return position
@@ -130,20 +133,13 @@ class TimerLog:
         file = self._files.find(position)
         if file is None or position + UNIT_SIZE > file.base_offset + file.size:
             return None
-        size, previous, magic, entered, delay, physical, length, _, _ = _UNIT.unpack_from(
+        size, previous, magic, entered, delay, physical, length, topic, _ = _UNIT.unpack_from(
             file.map, position - file.base_offset
         )
         # The length is the last that is written: without it, the disk has the begin of the unit.
         if size != UNIT_SIZE or not 0 < magic <= MOST_MAGIC or length <= 0:
             return None
-        return TimerUnit(previous, magic, entered, entered + delay, physical, length)
-
-    def topic_hash(self, position: int) -> int:
-        """Return the hash of the topic of the unit at a position."""
-        file = self._files.find(position)
-        assert file is not None
-        topic_hash: int = _UNIT.unpack_from(file.map, position - file.base_offset)[7]
-        return topic_hash
+        return TimerUnit(previous, magic, entered, entered + delay, physical, length, topic)
 
     @property
     def files(self) -> tuple[MappedFile, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delayed.timer import TimedMessage
+from pocketmq.broker.delayed.due_slots import TimedMessage
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfigs
