@@ -61,6 +61,10 @@ MOST_RECORDS_IN_TURN: Final = 1024
 """Further records of all connections in one turn of the event loop: two milliseconds."""
 
 
+class HandshakeError(Exception):
+    """A handshake failed; the text says why."""
+
+
 class Handshakes:
     """The handshakes of one server: where they run, and their number.
 
@@ -145,7 +149,8 @@ class Handshakes:
         return False
 
     def step(self, address: str, work: Callable[[], bool]) -> asyncio.Future[bool]:
-        """Do one step of a handshake with `address` in the thread, unless it is cancelled."""
+        """Do one step of a handshake with `address` in the thread, unless it is cancelled. The
+        result may be a HandshakeError."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "pocketmq-tls-handshakes")
         step: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -164,13 +169,14 @@ class Handshakes:
                 self._steps[address] = steps  # after the other addresses
         if step.cancelled():
             return
-        result, error = False, None
+        result, reason = False, None
         try:
             result = work()
-        except Exception as raised:
-            error = raised
+        except Exception as error:
+            # The error itself would keep this frame, and the frame the step with its error.
+            reason = _reason(error)
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            step.get_loop().call_soon_threadsafe(_settle, step, result, error)
+            step.get_loop().call_soon_threadsafe(_settle, step, result, reason)
 
     def stop(self) -> None:
         """End the thread; queued steps are not done."""
@@ -181,13 +187,13 @@ class Handshakes:
                 self._steps.clear()
 
 
-def _settle(step: asyncio.Future[bool], result: bool, error: Exception | None) -> None:
+def _settle(step: asyncio.Future[bool], result: bool, reason: str | None) -> None:
     if step.done():
         return
-    if error is None:
+    if reason is None:
         step.set_result(result)
     else:
-        step.set_exception(error)
+        step.set_exception(HandshakeError(reason))
 
 
 class RecordTurns:
@@ -300,10 +306,11 @@ class TlsLayer(asyncio.Protocol):
         self._protocol.connection_lost(exc)
         if self._step is not None:
             self._step.cancel()
-        # The protocol and the layer refer to each other, so they are freed by a late collection of
-        # garbage only. What OpenSSL has for a connection may be hundreds of kilobytes.
+        # The protocol and the layer refer to each other. Many connections that are lost would be
+        # much work for the garbage collector, which stops the server meanwhile. And it would come
+        # late: what OpenSSL has for a connection may be hundreds of kilobytes.
         self._received = b""
-        del self._hello, self._ssl, self._incoming, self._outgoing
+        del self._hello, self._ssl, self._incoming, self._outgoing, self._protocol, self._close
 
     # The handshake
 
@@ -322,7 +329,7 @@ class TlsLayer(asyncio.Protocol):
             return
         self._send()  # also the alert that says what is wrong
         if error is not None:
-            self._fail(_reason(error))
+            self._fail(str(error))
             return
         self._transport.resume_reading()
         if step.result():
