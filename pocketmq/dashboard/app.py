@@ -7,7 +7,7 @@ import logging
 import socket
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, ClassVar, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 #: Bytes of the largest form.
 _MOST_BYTES: Final = 64 * 1024
+#: Bytes that are read at once.
+_PIECE: Final = 4 * 1024
+_FORM_TYPE: Final = "application/x-www-form-urlencoded"
 _FILES: Final = {
     "app.css": "text/css",
     "app.js": "text/javascript",
@@ -62,15 +65,59 @@ async def serve(parts: Parts, listening: socket.socket) -> None:
         access_log=None,
         logger=_RequestLog(log),
         shutdown_timeout=_END_SECONDS,
+        lingering_time=0,  # a refused body is not read
     )
     await runner.setup()
+    server = runner.server
+    assert server is not None
+    accepting: asyncio.Server | None = None
     try:
-        await web.SockSite(runner, listening).start()
-        assert runner.server is not None
-        await _bound(runner.server, app[_SERVING])
+        loop = asyncio.get_running_loop()
+        accepting = await loop.create_server(lambda: _Connection(server()), sock=listening)
+        await _bound(server, app[_SERVING])
     finally:
+        if accepting is not None:
+            accepting.close()
         await runner.cleanup()
         await services.sessions.end_all()
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """Hands on what a client sends, in small pieces, and nothing once the connection is being
+    closed.
+
+    aiohttp keeps an error for each piece that is no HTTP, and with it the piece, in cycles of
+    garbage. The garbage collector comes after tens of thousands of objects, however large they are.
+    """
+
+    _buffer: ClassVar[bytearray] = bytearray(_PIECE)
+
+    def __init__(self, handler: web.RequestHandler) -> None:
+        self._handler = handler
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._transport.is_closing():
+            self._handler.data_received(bytes(self._buffer[:nbytes]))
+
+    def eof_received(self) -> None:
+        self._handler.eof_received()
 
 
 async def _bound(server: web.Server, serving: set[web.RequestHandler]) -> None:
@@ -101,7 +148,8 @@ async def _noted(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
     """Limits what aiohttp logs about its connections. A request that is not HTTP, or too long, is
-    the sender's mistake: it is logged in one line without a traceback."""
+    the sender's mistake: it is logged in one line without a traceback. Nor is the traceback kept,
+    in a cycle of error, frame and connection."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger)
@@ -110,10 +158,17 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
     def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
         error = kwargs.get("exc_info")
         if isinstance(error, HttpProcessingError):
+            error.__traceback__ = None
             remote = args[0] if args else "a client"
             self._limited.warning("request from %s refused: %s", remote, error.message)
         else:
             super().exception(msg, *args, **kwargs)
+
+    def debug(self, msg: object, *args: object, **kwargs: Any) -> None:
+        error = kwargs.pop("exc_info", None)
+        if isinstance(error, BaseException):
+            error.__traceback__ = None
+        super().debug(msg, *args, **kwargs)
 
 
 def make_app(services: Services) -> web.Application:
@@ -155,6 +210,8 @@ def _guard(services: Services) -> Middleware:
                 "it with --allow-host NAME.\n",
             )
         if request.method not in ("GET", "HEAD"):
+            if refused := _refusal_of_body(request):
+                return refused
             try:
                 async with asyncio.timeout(_FORM_SECONDS):
                     token = (await request.post()).get("token", "")
@@ -176,6 +233,19 @@ def _guard(services: Services) -> Middleware:
         return await handler(request)
 
     return guard
+
+
+def _refusal_of_body(request: web.Request) -> web.Response | None:
+    """Refuse a body that no browser sends for a form of the dashboard, before it is read."""
+    if request.content_length is None:
+        status = HTTPStatus.LENGTH_REQUIRED
+    elif request.content_length > _MOST_BYTES:
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    elif request.content_length and request.content_type != _FORM_TYPE:
+        status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    else:
+        return None
+    return web.Response(status=status, text=f"{status.phrase}\n")
 
 
 def _some_at_a_time() -> Middleware:
@@ -203,6 +273,7 @@ def _errors(services: Services) -> Middleware:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
+            error.__traceback__ = None  # see _RequestLog
             title = HTTPStatus(error.status).phrase.capitalize()
             text = error.text if error.status != 404 or error.text != "404: Not Found" else None
             return _error(services, request, error.status, title, text or "There is no such page.")
