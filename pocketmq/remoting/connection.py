@@ -20,6 +20,7 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.serving.request import RequestDecoder
+from pocketmq.remoting.socket_options import find_dead_peer
 
 CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 3.0
@@ -30,31 +31,11 @@ Signer = Callable[
 """Takes a request's header, its further extFields and its body; returns the extFields to send
 beside the header, signature included."""
 
-# The kernel detects a peer that vanished (power, network): sent data may stay unacknowledged for
-# 15 s, and a silent connection is probed after 30 s. Seconds; milliseconds for TCP_USER_TIMEOUT.
-# Not every system has each option.
-_DEAD_PEER_OPTIONS = {
-    "TCP_USER_TIMEOUT": 15_000,
-    "TCP_KEEPIDLE": 30,
-    "TCP_KEEPINTVL": 5,
-    "TCP_KEEPCNT": 3,
-}
-
-
 #: Seconds within which a server that expects TLS ends a connection without it.
 SOON = 5.0
 
 # How a handshake with a server without TLS fails: it answers with an alert, or with anything else.
 _NO_TLS = ("TLSV1_ALERT_PROTOCOL_VERSION", "WRONG_VERSION_NUMBER")
-
-
-def find_dead_peer(connection: socket.socket) -> None:
-    """Have the kernel detect that the peer of a TCP connection has vanished."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _DEAD_PEER_OPTIONS.items():
-        option = getattr(socket, name, None)
-        if option is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import logging
+import socket
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ from pocketmq.remoting.serving.server import (
     RemotingServer,
     ServerConnection,
 )
+from pocketmq.remoting.socket_options import MOST_UNSENT
 from tests.remoting.peers import (
     DEFER,
     ECHO,
@@ -332,6 +334,33 @@ async def test_deferred_answers_over_the_write_limit_drop_the_connection(
         assert "unread" in record.getMessage()
         assert not server.connections
         await peer.close()
+
+
+def read_to_end(peer: socket.socket) -> None:
+    while peer.recv(1 << 20):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="Linux has it, and macOS")
+async def test_the_kernel_keeps_little_for_who_does_not_read() -> None:
+    """What it keeps counts in no limit, and its memory for that is one for the whole machine."""
+    async with echo_server() as (server, echo):
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            count = 40
+            peer.sendall(b"".join(frame(DEFER, n) for n in range(count)))
+            await turns_until(lambda: len(echo.deferred) == count)
+            [connection] = server.connections
+            for request in echo.deferred:
+                request.reply(Response(body=echo.large))
+            await turns_until(lambda: connection in server.unread)
+            sent = count * len(echo.large) - connection.unsent
+            receiving = peer.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert sent < MOST_UNSENT + len(echo.large) + receiving
+            # What it keeps goes with the connection.
+            connection.abort("it does not read")
+            await connection.wait_closed()
+            with pytest.raises(ConnectionResetError):
+                read_to_end(peer)
 
 
 async def test_unread_answers_of_all_connections_are_bounded() -> None:

@@ -67,11 +67,11 @@ from pocketmq.proxy.transport.work_budget import (
     RATE,
     WorkBudget,
 )
-from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.rotation import Rotation
+from pocketmq.remoting.socket_options import find_dead_peer, limit_unsent
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
@@ -218,7 +218,9 @@ class GrpcConnection(asyncio.Protocol):
         self.last_active = self._loop.time()
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         # An open Telemetry stream keeps a connection for ever, and may send nothing.
-        find_dead_peer(transport.get_extra_info("socket"))
+        connection = transport.get_extra_info("socket")
+        find_dead_peer(connection)
+        limit_unsent(connection)
         address = self.address = self._server.address(self.peer[0])
         budget = WorkBudget(self._server.clock, shared=address.budget)
         self._http2 = Http2Connection(budget=budget)

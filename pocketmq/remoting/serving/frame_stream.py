@@ -34,6 +34,7 @@ from pocketmq.remoting.pending import PendingRequests
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.replaced_answers import replace_answers
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
+from pocketmq.remoting.socket_options import discard_unsent
 
 HIGH_WATER = 1 << 20
 LOW_WATER = 1 << 18
@@ -167,6 +168,9 @@ class FrameStream(asyncio.Protocol):
         self.closed = True
         self._out.clear()
         self._fail_pending()
+        connection = self._transport.get_extra_info("socket")
+        if connection is not None:
+            discard_unsent(connection)
         self._transport.abort()
 
     async def wait_closed(self) -> None:

@@ -56,6 +56,7 @@ from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from pocketmq.remoting.serving.rotation import Rotation
 from pocketmq.remoting.shares import Shares
+from pocketmq.remoting.socket_options import limit_unsent
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
@@ -152,6 +153,9 @@ class ServerConnection(FrameStream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            limit_unsent(connection)
         self._server.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
