@@ -56,6 +56,14 @@ class Answer:
             fields = fields.to_ext()
         return kind.from_ext(dict(fields or {}))
 
+    @property
+    def size(self) -> int:
+        """The bytes of the body."""
+        body = self.body
+        if isinstance(body, bytes | bytearray | memoryview):
+            return len(body)
+        return sum(map(len, body))
+
     def content(self) -> bytes:
         """Return the body as one object."""
         body = self.body

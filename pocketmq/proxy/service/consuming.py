@@ -154,6 +154,11 @@ class Consuming:
             return _no_message()
         answer.check(broker)
         try:
+            await self._turns.for_answer(call.peer[0], answer.size)
+        except asyncio.CancelledError:
+            self._spawn(self._give_back(client, group, topic, broker, pop))
+            raise
+        try:
             messages = list(
                 popped(answer.header(PopMessageResponseHeader), answer.content(), broker)
             )

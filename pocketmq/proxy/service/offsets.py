@@ -110,6 +110,7 @@ class Offsets:
                 pb.PullMessageResponse(status=status),
                 pb.PullMessageResponse(next_offset=following),
             ]
+        await self._turns.for_answer(call.peer[0], answer.size)
         messages = []
         plain = PlainBodies()
         try:

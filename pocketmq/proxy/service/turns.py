@@ -2,8 +2,9 @@
 
 The transport starts a few calls in a turn, whatever they contain: an AckMessage with a thousand
 entries would take a tenth of a second. So such requests are executed in slices, those of all
-clients together one in each turn. Addresses take turns, and one that sends many such requests has
-them executed one after another, so that only one of them takes memory for what is made of it.
+clients together one in each turn, and so are large answers of brokers. Addresses take turns, and
+one that sends many such requests has them executed one after another, so that only one of them
+takes memory for what is made of it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pocketmq.remoting.serving.rotation import Rotation
 
 #: Messages or entries of one slice.
 SLICE: Final = 8
+#: Bytes of messages that take a millisecond.
+LARGE: Final = 128 * 1024
 #: Seconds of a slice after which clients with little work get the same time.
 LONG: Final = 0.004
 #: The longest such pause, in seconds.
@@ -47,6 +50,12 @@ class Turns:
             self._scheduled = True
             loop.call_soon(self._wake)
         await future
+
+    async def for_answer(self, address: str, size: int) -> None:
+        """Wait for a turn if the messages of a broker's answer of `size` bytes are much work: those
+        that were held may all come at one moment."""
+        if size > LARGE:
+            await self.next(address)
 
     async def slices(self, address: str, items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
         """Yield the items in slices, each in a turn unless there is only one."""
