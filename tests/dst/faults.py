@@ -69,7 +69,9 @@ class Faults:
                 self._later(length, self._boot, machine)
             case "new disk":
                 if self._cluster.may_lose(fault.target):
-                    machine.cut_power()
+                    # The controller has to know at once: if it elected what is gone, nobody would
+                    # be left in the SyncStateSet.
+                    machine.kill()
                     machine.disk.wipe()
                     self._later(length, self._boot, machine)
             case "leave":
