@@ -460,7 +460,10 @@ class Components:
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds, self._long).register(dispatcher)
         if self._config.is_slave:  # a member of a controller group starts as a slave
-            slave_gate.guard(dispatcher, self._config)
+            group = self.group
+            slave_gate.guard(
+                dispatcher, self._config, lambda: group is not None and group.shows_unconfirmed
+            )
         self._allowed_replicas.watch(dispatcher)
         audit(dispatcher)
         if self._auth is not None and guarded:

@@ -322,10 +322,12 @@ class _Link:
                 pause = min(next_full - loop.time(), self._registration.heartbeat_interval)
             else:
                 pause = self._retry
-                self._retry = min(self._retry * 2, self._registration.period)
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(max(pause, 0.0)):
                     await self._wake.wait()
+            except TimeoutError:
+                if not told:  # what a changed topic made fail in between is not counted
+                    self._retry = min(self._retry * 2, self._registration.period)
             if not self.registered and not self._changed and told:
                 # The connection was lost: give the name server a moment to restart.
                 await asyncio.sleep(self._registration.first_retry)

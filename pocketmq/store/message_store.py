@@ -85,7 +85,7 @@ class MessageStore:
         settle, put, put_batch, put_many, put_run: see `StoreWriter`. These and the ones below are
             bound here, so that they cost no further call.
         refuse, accept, lack_replicas: see `StoreWriter`.
-        cut, withhold, confirm: see `LogCut`.
+        cut, confirm: see `LogCut`.
         get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
             properties_at, record_at, message_at, is_queued: see `StoreReader`.
     """
@@ -213,10 +213,8 @@ class MessageStore:
             self._queue_flusher,
             self.index,
             self._checkpoint,
-            self.replica,
         )
         self.cut = cut.cut
-        self.withhold = cut.withhold
         self.confirm = cut.confirm
         commit_log.on_failed = self._write_failed
         self.settle = writer.settle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import time_ns
 
 import pytest
 
@@ -10,11 +11,13 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.statistics.message_types import MessageTypes, message_type
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.recall_handle import RecallHandle
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,
+    RecallMessageRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from tests.broker.conftest import (
@@ -72,6 +75,23 @@ async def test_messages_are_counted_by_topic_and_type(broker: Broker, client: Cl
     assert series.sum("rocketmq_timing_messages", topic="T") == 1
     assert series.sum("rocketmq_timer_message_snapshot", timer_bound_s="3600") == 1
     assert series.sum("rocketmq_delay_message_latency_seconds_bucket", le="3600.0") == 1
+
+
+async def test_a_recall_whose_message_is_not_there_counts_as_none(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker(**ON, recall_message_enable=True)
+    client = await connect(broker)
+    assert (await client.send("T", properties={names.TIMER_DELAY_SEC: "60"})).code == 0
+    later = time_ns() // 1_000_000 + 3_000_000
+    handle = RecallHandle("T", broker.config.broker_name, str(later), "U").encode()
+    header = RecallMessageRequestHeader(topic="T", recall_handle=handle, producer_group="P")
+    assert (await client.request(RequestCode.RECALL_MESSAGE, header)).code == 0
+    series = await shown(broker)
+    assert series.sum("rocketmq_timer_enqueue_total", topic="T") == 1
+    counts = [value for _, value in series.of("rocketmq_timer_message_snapshot")]
+    assert sorted(counts)[-2:] == [0, 1]
+    assert min(counts) == 0
 
 
 async def test_sizes_are_in_the_official_buckets(broker: Broker, client: Client) -> None:

@@ -297,7 +297,11 @@ class Clients:
             self.history.delivered(delivery)
             if machine_random(machine) < 0.05:
                 continue  # it comes again
-            await popping.ack(message)
+            try:
+                await popping.ack(message)
+            except RemotingError:
+                self.history.done(delivery, self.now)  # it may have arrived
+                raise
             delivery.acknowledged = True
             self.history.done(delivery, self.now)
 

@@ -69,7 +69,9 @@ class Faults:
                 self._later(length, self._boot, machine)
             case "new disk":
                 if self._cluster.may_lose(fault.target):
-                    machine.cut_power()
+                    # The controller has to know at once: if it elected what is gone, nobody would
+                    # be left in the SyncStateSet.
+                    machine.kill()
                     machine.disk.wipe()
                     self._later(length, self._boot, machine)
             case "leave":
@@ -140,11 +142,12 @@ class Faults:
 
     def _flip(self, machine: Machine) -> None:
         """Flip a bit in the body of a message whose file of the log is closed, and of which the
-        checkpoint says that it was flushed: after a power cut, others look like torn writes.
-        Nothing happens while there is no such file."""
+        checkpoint of each broker says that it was flushed: after a power cut, others look like torn
+        writes, and a slave that lacks one never gets past it. Nothing happens while there is no
+        such file."""
         chance = self._flips
-        checkpoint = machine.disk.certain(machine.root / "store" / "checkpoint")
-        flushed = int.from_bytes(checkpoint[CONFIRMED])
+        machines = self._cluster.machines
+        flushed = min(_flushed(machines[name]) for name in self._plan.brokers)
         paths = sorted((machine.root / "store" / LOG).glob("[0-9]*"))
         ahead = 2  # the last file, and one that was made in advance
         if len(paths) <= ahead:
@@ -220,3 +223,9 @@ class Faults:
             if machine.running and name in self._clients.told_to_leave:
                 machine.kill()  # it was about to leave
             cluster.boot(name)
+
+
+def _flushed(machine: Machine) -> int:
+    """The physical offset up to which a broker knows after a power cut that its log was flushed."""
+    checkpoint = machine.disk.certain(machine.root / "store" / "checkpoint")
+    return int.from_bytes(checkpoint[CONFIRMED])

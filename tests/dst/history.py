@@ -193,7 +193,7 @@ class History:
         self.deliveries.append(delivery)
 
     def done(self, delivery: Delivery, now: Nanoseconds) -> None:
-        """Its handler has returned, or its acknowledgement was answered."""
+        """Its handler has returned, or its acknowledgement was answered, or the answer is lost."""
         delivery.ended = now
         self.handled[delivery.group].add(delivery.name)
 

@@ -130,8 +130,13 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     for flow in flows:
         plan.clients += _clients(flow, chance)
     plan.faults = _faults(plan, chance)
-    # A power cut may take from a slave what it has acknowledged.
-    whole = all(f.kind != "power" or f.target == plan.brokers[0] for f in plan.faults)
+    # A power cut may take from a slave what it has acknowledged; and what a master delayed whose
+    # clock is an hour ahead is not due at the slave for an hour.
+    master = plan.brokers[0]
+    whole = all(
+        f.kind not in ("power", "clock") or (f.kind == "power") == (f.target == master)
+        for f in plan.faults
+    )
     plan.lost_master = (
         plan.cluster == "slave" and replicates(plan) and whole and chance.random() < 0.4
     )

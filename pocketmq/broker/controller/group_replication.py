@@ -130,6 +130,7 @@ class GroupReplication:
         self.ha_address = f"{config.ha_host}:{self._port or port + 1}"
         self._epoch_file = EpochFile(config.epoch_file)
         self._epochs = self._epoch_file.load()
+        self._found = store.commit_log.whole  # the start has entered it all
         self._replica: Replica | None = None
         self._members: frozenset[int] | None = None  # the last SyncStateSet from a controller
         self._waits = ReplicaWaits(lambda end, _: self._replicated(end))
@@ -406,6 +407,16 @@ class GroupReplication:
     def lacks_master(self) -> bool:
         """Whether this is a slave without a connection to its master."""
         return self._config.is_slave and self._client.connection is None
+
+    @property
+    def shows_unconfirmed(self) -> bool:
+        """Whether consumers would see messages here that the next master may not have: a start
+        enters all that the log has, and these are not confirmed or cut yet."""
+        if not self._config.is_slave or self._config.read_un_committed:
+            return False
+        store, replica = self._store, self._replica
+        confirmed = store.confirmed_before if replica is None else replica.confirmed
+        return min(self._found, store.commit_log.whole) > confirmed
 
     # --- the health of this member (`health_check.Membership`) ---------------------------------
 

@@ -322,10 +322,12 @@ class BrokerMetrics:
         for slot in index.slots():
             await pace.breathe()
             ahead = (slot - now) / 1000
+            # A slave may have a recall alone, whose message was delivered before.
+            messages = max(index.congestion(slot), 0)
             if slot + index.precision <= now:
-                overdue += index.congestion(slot)
+                overdue += messages
             elif ahead < TIMER_BOUNDS[-1]:
-                due[TIMER_BOUNDS[bisect_right(TIMER_BOUNDS, ahead)]] += index.congestion(slot)
+                due[TIMER_BOUNDS[bisect_right(TIMER_BOUNDS, ahead)]] += messages
         return iter(
             (
                 _stored("rocketmq_timer_enqueue_lag", "Messages not yet read", behind.unread),

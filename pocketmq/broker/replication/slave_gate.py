@@ -41,15 +41,18 @@ REFUSALS: Final = {
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
-def guard(dispatcher: Dispatcher, config: BrokerConfig) -> None:
-    """Make this dispatcher refuse these requests while the broker is a slave. Call this after all
-    codes are registered; it is not needed for a broker that is never a slave."""
+def guard(
+    dispatcher: Dispatcher, config: BrokerConfig, shows_unconfirmed: Callable[[], bool]
+) -> None:
+    """Make this dispatcher refuse these requests while the broker is a slave, and pulls while it
+    `shows_unconfirmed` messages. Call this after all codes are registered; it is not needed for a
+    broker that is never a slave."""
 
     def is_slave() -> bool:
         return config.is_slave
 
     def is_closed() -> bool:
-        return config.is_slave and not config.slave_read_enable
+        return config.is_slave and (not config.slave_read_enable or shows_unconfirmed())
 
     for code, refusal in REFUSALS.items():
         if code in dispatcher.codes:

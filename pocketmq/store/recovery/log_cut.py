@@ -1,8 +1,8 @@
 """Takes the end of a log back while the store is in use, in the log and in its queues.
 
 A replica that joins a new master forgets what that one does not have (`cut`). What not every
-replica has may not be read yet: it waits like what is not flushed (`confirm`), and after a start it
-is taken out of the queues again (`withhold`).
+replica has may not be read yet: it waits like what is not flushed (`confirm`). A start enters all
+that the log has: until that is confirmed, or cut, a slave refuses reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
 from pocketmq.store.recovery.flush import CommitLogFlusher, ConsumeQueueFlusher
-from pocketmq.store.recovery.replica_log import ReplicaLog
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,6 @@ class LogCut:
         queue_flusher: ConsumeQueueFlusher,
         index: MessageIndex,
         checkpoint: Checkpoint,
-        replica: ReplicaLog,
     ) -> None:
         self._commit_log = commit_log
         self._table = table
@@ -47,7 +45,6 @@ class LogCut:
         self._queue_flusher = queue_flusher
         self._index = index
         self._checkpoint = checkpoint
-        self._replica = replica
 
     def confirm(self, end: int) -> None:
         """Let messages be read up to the physical offset `end`, and no later ones that are not yet
@@ -81,23 +78,6 @@ class LogCut:
             self._index.cut(end)
         await asyncio.get_running_loop().run_in_executor(None, self._flusher.flush)
         log.warning("the log was cut at the physical offset %d", end)
-
-    async def withhold(self, end: int) -> None:
-        """Take the messages that end after the physical offset `end` out of their queues, until
-        `confirm` says that they may be read. To be called after `start`, before anything is put or
-        received. Raises StoreError, OSError.
-        """
-        async with self._unflushed():
-            border = self._commit_log.whole
-            for queue in self._every_queue():
-                first = queue.first_where(lambda physical, size: physical + size > end)
-                entry = queue.entry(first)
-                if entry is not None:
-                    border = min(border, entry[0])
-            self._forget_entries(border)
-            self._commit_log.whole = border
-            self._pending.limit = end
-            self._replica.catch_up()
 
     def _is_border(self, end: int) -> bool:
         commit_log = self._commit_log

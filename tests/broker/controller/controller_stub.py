@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,6 +68,7 @@ class ControllerStub:
         self.keeps_set = False
         self.lies: Callable[[int], Response | None] | None = None
         self.now = 0
+        self._connections: dict[int, object] = {}  # of the last heartbeat of each broker
         self._happened = asyncio.Event()
         dispatcher = Dispatcher()
         for code, handle, header in (
@@ -214,10 +216,20 @@ class ControllerStub:
     def _heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> None:
         header = request.header
         self.heartbeats.append(header)
-        if header.broker_id is not None:
-            self.decides.heartbeat(
-                header.broker_id, self.now, header.epoch or 0, header.max_offset or 0
-            )
+        number = header.broker_id
+        if number is None:
+            return
+        self.decides.heartbeat(number, self.now, header.epoch or 0, header.max_offset or 0)
+        connection = request.connection
+        if self._connections.get(number) is not connection:
+            self._connections[number] = connection
+            connection.add_close_callback(partial(self._closed, number))
+
+    def _closed(self, number: int, connection: object) -> None:
+        """Its process has died, unless a later one has sent heartbeats on another connection."""
+        if self._connections.get(number) is connection:
+            del self._connections[number]
+            self.decides.gone(number)
 
     def _set(self) -> bytes:
         return SyncStateSet(sorted(self.decides.members), self.decides.set_epoch).encode()

@@ -191,6 +191,34 @@ async def test_consumers_see_nothing_that_is_not_confirmed(group: Group) -> None
         assert await read(client) == [b"seen", b"hidden"]
 
 
+async def test_a_member_that_starts_shows_nothing_that_is_not_confirmed(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while there is no master: the next one may not have it."""
+    await group.start("a", slave_timeout=50)
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(group.members["a"], b"seen") == [0]
+    await group.copied()
+    group.controller.keeps_set = True
+    await group.stop("b")
+    assert await send(group.members["a"], b"hidden") == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+    await group.stop("a")
+    a = await group.start("a", wait=False)
+    async with client_of(a) as client:
+        assert (await client.pull("T", 0)).code == ResponseCode.SYSTEM_BUSY
+        await until(lambda: "a restart ended" in caplog.text, PATIENCE)
+        assert (await client.pull("T", 0)).code == ResponseCode.SYSTEM_BUSY
+        group.controller.keeps_set = False
+        await group.start("b", wait=False)
+        await until(lambda: 2 in group.controller.decides.alive(group.controller.now), PATIENCE)
+        group.elect("b")
+        await group.leads("b")
+        await group.in_sync(2)
+        await group.copied()
+        assert await read(client) == [b"seen"]
+
+
 async def test_with_too_few_members_sends_are_refused_before_they_are_stored(group: Group) -> None:
     await group.start("a", min_in_sync_replicas=2)
     end = group.members["a"].store.commit_log.end

@@ -368,20 +368,6 @@ async def test_what_is_not_confirmed_is_not_read(
     await slave.close()
 
 
-async def test_what_was_entered_before_a_start_is_withheld(bench: StoreBench) -> None:
-    store = bench.open()
-    ends = [put(store, f"T{n % 2}", 0, b"%d" % n).end_offset for n in range(20)]
-    expected = bodies(store, "T0")
-    await store.close()
-    store = bench.open()
-    store.start()
-    await store.withhold(ends[9] + 3)
-    assert store.max_offset("T0", 0) == store.max_offset("T1", 0) == 5
-    assert put(store, "T0", 0, b"next").queue_offset == 10
-    store.confirm(store.commit_log.end)
-    assert bodies(store, "T0") == [*expected, b"next"]
-
-
 async def test_a_slave_becomes_a_master(bench: StoreBench, slave_bench: StoreBench) -> None:
     master = bench.open()
     fill(master, 40)
