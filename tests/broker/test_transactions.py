@@ -447,6 +447,57 @@ async def test_other_work_is_done_between_two_checks(
     assert {after - before for before, after in pairwise(ends)} <= {0, 1}
 
 
+async def test_the_checks_of_topics_alternate(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    """Very many half messages of one topic do not hold up those of another."""
+    bodies = [b"%d" % n for n in range(50)]
+    for body in bodies:
+        await producer.begin(topic, clock, body)
+    for body in (b"a", b"b"):
+        await producer.begin(topic + "_other", clock, body)
+    clock.forward(10 * SECOND)
+    asked = [bytes(check.half.body) for check in await producer.asked(broker)]
+    assert asked[:4] == [b"0", b"a", b"1", b"b"]
+    assert asked[4:] == bodies[2:]
+
+
+async def test_a_round_that_is_broken_off_loses_and_doubles_nothing(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    bodies = [b"%d" % n for n in range(30)]
+    for body in bodies:
+        await producer.begin(topic, clock, body)
+    await producer.begin(topic + "_other", clock, b"a")
+    clock.forward(10 * SECOND)
+    round_ = asyncio.create_task(broker.components.transactions.checks.check())
+    checks = [await producer.checks.get() for _ in range(5)]
+    broker.store.refuse("the disk is full")
+    await round_
+    broker.store.accept()
+    checks += await producer.asked(broker)
+    assert {bytes(check.half.body) for check in checks} == {*bodies, b"a"}
+    clock.forward(10 * SECOND)
+    checks = await producer.asked(broker)
+    assert sorted(bytes(check.half.body) for check in checks) == sorted([*bodies, b"a"])
+
+
+async def test_what_is_given_up_in_a_round_is_not_committed_before_its_end(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    old = await producer.begin(topic, clock)
+    clock.forward(broker.config.file_reserved_time * 3_600_000)
+    for n in range(30):
+        await producer.begin(topic, clock, b"%d" % n)
+    clock.forward(10 * SECOND)
+    checks = asyncio.create_task(broker.components.transactions.checks.check())
+    await producer.checks.get()
+    assert not checks.done()
+    await producer.end(old)
+    await checks
+    assert b"half" not in [bytes(record.body) for record in records(broker, topic)]
+
+
 async def test_who_is_asked_too_often_is_given_up(
     start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
 ) -> None:

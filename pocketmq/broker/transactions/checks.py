@@ -1,12 +1,13 @@
 """Checks: finds half messages whose transactions have not ended, and asks their producers.
 
 A round reads the half queue from where the last round stopped, and skips ended transactions. The
-first half message that is too young for a check ends the round. For a check, the broker puts a copy
-of the half message, with the number of checks, at the end of the queue, so that no half message
-blocks those after it. A half message that was checked too often, or that is older than the store's
-retention time, goes to TRANS_CHECK_MAX_TIME_TOPIC. If the properties that a copy adds do not fit,
-the half message is checked once, without a copy. The positions in both queues are consumer offsets
-of the group CID_RMQ_SYS_TRANS.
+first half message that is too young for a check ends the round. Topics alternate: the checks of one
+do not wait for a hundred thousand of another. For a check, the broker puts a copy of the half
+message, with the number of checks, at the end of the queue, so that no half message blocks those
+after it. A half message that was checked too often, or that is older than the store's retention
+time, goes to TRANS_CHECK_MAX_TIME_TOPIC. If the properties that a copy adds do not fit, the half
+message is checked once, without a copy. The positions in both queues are consumer offsets of the
+group CID_RMQ_SYS_TRANS.
 
 Three things differ from the reference on purpose. A half message that is put again without a check,
 because its producer requested more time, does not count as checked. Every copy has the offset of
@@ -50,6 +51,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
 from pocketmq.remoting.serving.long_requests import Steps, in_turns
+from pocketmq.remoting.serving.rotation import Rotation
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 
@@ -57,6 +59,9 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 MOST_SKIPPED: Final = 1000  # ended transactions in one step; they take 0.1 ms
+STEP: Final = 16  # half messages that are found in one step, or
+STEP_BYTES: Final = 256 * 1024  # bytes of them
+MOST_DUE: Final = 100_000  # half messages whose topics alternate
 _HOUR_MS: Final = 3_600_000
 
 
@@ -112,36 +117,50 @@ class TransactionChecks:
         return max(low, min(offset, self._store.max_offset(topic, QUEUE_ID)))
 
     def _round(self, end: int) -> Steps[None]:
-        """Examine the half messages before `end`, at most one in each step: a copy takes up to
-        10 ms, if its message is of the greatest size. End before one that is too young."""
+        """Examine the half messages before `end`, up to one that is too young for a check. One in
+        each step: a copy takes up to 10 ms, if its message is of the greatest size."""
         more = True
         while more and self._offset < end:
-            more = self._check_next(end)
-            self._commit()
-            yield
+            due: Rotation[int] = Rotation()
+            following, more = yield from self._find_due(end, due)
+            for offset in due:
+                half, _ = self._half_at(offset)
+                if half is not None and not self._look_at(half):
+                    self._commit(min(offset, *due))
+                    return  # the next round goes on here, and looks at some of them again
+                yield
+            self._commit(following)
 
-    def _check_next(self, end: int) -> bool:
-        """Skip ended transactions, and examine the next half message before `end`. Return False if
-        the round is over."""
-        ended = self._ops.ended
-        last = min(self._offset + MOST_SKIPPED, end)
-        while self._offset < last and self._offset in ended:
-            self._offset += 1
-        if self._offset == last:
-            return True
-        half = self._next_half()
-        if half is None:
-            return True
-        if not self._look_at(half):
-            return False
-        self._offset += 1
-        return True
+    def _find_due(self, end: int, due: Rotation[int]) -> Steps[tuple[int, bool]]:
+        """Find the half messages before `end` to examine, at most MOST_DUE, by topic. Return the
+        offset behind them, and whether the round may go on there."""
+        offset, ended, size = self._offset, self._ops.ended, 0
+        count = 0
+        while offset < end and count < MOST_DUE:
+            last = min(offset + MOST_SKIPPED, end)
+            while offset < last and offset in ended:
+                offset += 1
+            if offset < last:
+                half, following = self._half_at(offset)
+                if half is not None:
+                    if self._is_too_young(half):
+                        return offset, False
+                    due.add(half.properties.get(names.REAL_TOPIC, ""), offset)
+                    count += 1
+                    size += half.size
+                offset = following
+            if size >= STEP_BYTES or not count % STEP:
+                size = 0
+                yield
+        return offset, True
 
-    def _commit(self) -> None:
+    def _commit(self, offset: int) -> None:
+        """All half messages before `offset` are examined."""
+        self._offset = offset
         offsets = self._offsets
-        self._ops.passed = self._offset
-        if offsets.query(GROUP, HALF_TOPIC, QUEUE_ID) != self._offset:
-            offsets.commit(GROUP, HALF_TOPIC, QUEUE_ID, self._offset)
+        self._ops.pass_before(offset)
+        if offsets.query(GROUP, HALF_TOPIC, QUEUE_ID) != offset:
+            offsets.commit(GROUP, HALF_TOPIC, QUEUE_ID, offset)
         ops = self._ops.forget_before(self._stored_from())
         if ops is not None:
             offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE_ID, ops)
@@ -154,20 +173,34 @@ class TransactionChecks:
         entry = queue.entry(self._offset)
         return 0 if entry is None else entry[0]  # None: put, but not flushed and readable yet
 
-    def _next_half(self) -> Record | None:
-        """Return the half message at the position. If it no longer exists, move the position to
-        the next one that may exist, and return None."""
-        found = self._store.get(HALF_TOPIC, QUEUE_ID, self._offset, 1)
+    def _half_at(self, offset: int) -> tuple[Record | None, int]:
+        """Return the half message at an offset of the queue, None if it no longer exists, and the
+        next offset that may have one."""
+        found = self._store.get(HALF_TOPIC, QUEUE_ID, offset, 1)
         if found.buffers:
             try:
-                return decode(found.buffers[0])
+                return decode(found.buffers[0]), offset + 1
             except RecordError as error:
-                self._log.error("half message at %d cannot be read: %s", self._offset, error)
-        self._offset = max(found.next_begin_offset, self._offset + 1)
-        return None
+                self._log.error("half message at %d cannot be read: %s", offset, error)
+        return None, max(found.next_begin_offset, offset + 1)
+
+    def _is_too_young(self, half: Record) -> bool:
+        """Whether the check of a half message has to wait."""
+        timeout = self._config.transaction_time_out
+        # If the producer's clock is ahead (negative age), check at once.
+        return (
+            0 <= self._clock() - half.born_timestamp < timeout
+            and immunity_ms(half, timeout) is None
+            and not self._ops.covers(half)
+            and not is_gone(half, self._put_hooks.destinations)
+            and self._times(half) < self._config.transaction_check_max
+        )
+
+    def _times(self, half: Record) -> int:
+        return number(half.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
 
     def _look_at(self, half: Record) -> bool:
-        """Check a half message or give it up; return False if it is too young."""
+        """Check a half message or give it up; return False if the store refuses that."""
         config = self._config
         properties = half.properties
         age = self._clock() - half.born_timestamp
@@ -176,19 +209,16 @@ class TransactionChecks:
         if self._ops.covers(half):
             self._ops.checked.discard(origin)
             return True
-        if origin in self._handled:
+        if origin in self._handled or origin in self._ops.given_up:
             return True
         if is_gone(half, self._put_hooks.destinations):
             self._ops.end(half)
             self._counts.end(properties[names.REAL_TOPIC])
             return True
-        times = number(properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
+        times = self._times(half)
         if times >= config.transaction_check_max or age > config.file_reserved_time * _HOUR_MS:
             return self._give_up(half)
         immunity = immunity_ms(half, config.transaction_time_out)
-        # If the producer's clock is ahead (negative age), check at once.
-        if immunity is None and 0 <= age < config.transaction_time_out:
-            return False
         is_asked = immunity is None or age >= immunity
         copy = copy_of(half)
         if is_asked:
@@ -228,7 +258,7 @@ class TransactionChecks:
             if is_copied:
                 self._ops.checked.add(origin_of(half))
             return is_copied
-        self._ops.checked.discard(origin_of(half))
+        self._ops.give_up(origin_of(half))
         self._counts.end(half.properties.get(names.REAL_TOPIC, ""))
         self._log.error(
             "topic %s: transaction %s was never ended: see %s, queue offset %d",

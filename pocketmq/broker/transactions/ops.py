@@ -58,6 +58,7 @@ class Ops:
         passed: the checks have examined all half messages before this offset.
         checked: origins of open half messages before `passed`: a copy of each waits for its next
             check, or it was checked without a copy.
+        given_up: origins of half messages after it that were given up.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Ops:
         self.ended: set[int] = set()
         self.passed = 0
         self.checked: set[int] = set()
+        self.given_up: set[int] = set()
         self._store = store
         self._put_hooks = put_hooks
         self._store_host = store_host
@@ -91,6 +93,7 @@ class Ops:
         half messages before `passed`. Unknown ops are skipped."""
         self.ended.clear()
         self.checked.clear()
+        self.given_up.clear()
         self.passed = passed
         self._waiting.clear()
         self._waiting_size = 0
@@ -146,13 +149,26 @@ class Ops:
         """Tell whether the transaction of a half message is open: it has neither ended nor been
         given up."""
         origin = origin_of(half)
-        return not self.covers(half) and (origin >= self.passed or origin in self.checked)
+        if origin >= self.passed and origin not in self.given_up:
+            return not self.covers(half)
+        return origin in self.checked and not self.covers(half)
+
+    def give_up(self, origin: int) -> None:
+        """A half message is given up: nothing ends it but what comes after `resumed`."""
+        self.checked.discard(origin)
+        self.given_up.add(origin)
+
+    def pass_before(self, offset: int) -> None:
+        """The checks have examined all half messages before `offset`."""
+        self.passed = offset
+        self.given_up = {origin for origin in self.given_up if origin >= offset}
 
     def resumed(self, properties: dict[str, str]) -> None:
         """Reopen the transaction of a half message that was given up and is put again."""
         origin = number(properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
         if origin is not None:
             self.checked.add(origin)
+            self.given_up.discard(origin)
 
     async def was_ended(self, origin: int, physical_offset: int) -> bool:
         """Tell whether an op after `physical_offset` has ended the half message with the half queue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +32,11 @@ class Rotation(Generic[T]):
         """Add an item to those of its owner, as the last or the first one."""
         queue = self._queues.setdefault(owner, deque())
         (queue.appendleft if first else queue.append)(item)
+
+    def __iter__(self) -> Iterator[T]:
+        """Take the items in their turn, until none is left."""
+        while self._queues:
+            yield self.take()
 
     @property
     def next(self) -> T | None:
