@@ -62,6 +62,7 @@ SOON_MS: Final = 1_000
 LATE_MS: Final = 60_000  # the longest time that a late message waits at a master
 DOUBLINGS: Final = 12  # of AGAIN_MS for a queue that stays unwritable: a little over an hour
 STEP: Final = TURN // 2  # messages to deliver, and to enter, before the other is done
+MOST_NOTED: Final = 512  # units to collect in one turn: 1 ms
 # Slots that are begun before the oldest is delivered, and undelivered messages in them.
 MOST_SLOTS: Final = 1_024
 MOST_DUE: Final = 1 << 20
@@ -371,7 +372,7 @@ class TimerService:
         slot = self._due.collecting
         if slot is not None:
             is_searched = slot.is_searched
-            count += self._note_next(slot, most)
+            count += self._note_next(slot)
             if is_searched:
                 return count
         count += self._deliver_run(most)
@@ -383,11 +384,11 @@ class TimerService:
             count += 1
         return count
 
-    def _note_next(self, due: DueSlot, most: int) -> int:
+    def _note_next(self, due: DueSlot) -> int:
         """Collect the next units of the slot `collecting`."""
         count = size = 0
         try:
-            for unit in islice(due.units or (), most):
+            for unit in islice(due.units or (), MOST_NOTED):
                 size += self._note(due, unit)
                 count += 1
                 if size >= TURN_BYTES:
@@ -395,7 +396,7 @@ class TimerService:
         except BrokenChain as broken:
             self._search(due, str(broken), broken.position)
         else:
-            if count == most:
+            if count == MOST_NOTED:
                 return count
             if due.messages != self.index.congestion(due.time):
                 self._search(due, "the timer wheel counts other messages than the timer log has")
