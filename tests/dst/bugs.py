@@ -195,8 +195,8 @@ BUGS: Final = {
     ),
     "timed too early": Bug(
         "pocketmq.broker.delayed.timer",
-        "if time is None or time >= self._now_slot:",
-        "if time is None or time > self._now_slot:",
+        "time >= self._now_slot or due.collecting",
+        "time > self._now_slot or due.collecting",
         "A4",
         lambda plan: "delayed" in plan.flows and all(f.kind != "clock" for f in plan.faults),
     ),
