@@ -681,6 +681,52 @@ def test_requests_that_may_go_together_are_executed_once_and_in_order(
     asyncio.run(run())
 
 
+@given(
+    reads=st.lists(
+        st.lists(
+            st.sampled_from([Many.CODE] * 6 + [Many.OTHER] * 2 + [ECHO]), min_size=1, max_size=60
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    most=st.sampled_from([-1, 0, 1, 2, MOST_TOGETHER]),
+    tick=st.sampled_from([TURN / 16, TURN / 4, 2 * TURN]),
+)
+def test_requests_that_take_longer_than_a_turn_are_executed_once_and_in_order(
+    reads: list[list[int]], most: int, tick: float
+) -> None:
+    """Also if the transport had read more already when it was paused."""
+
+    async def run() -> None:
+        dispatcher = Dispatcher()
+        many = Many(most)
+        many.register(dispatcher)
+        server = RemotingServer(dispatcher, clock=itertools.count(0.0, tick).__next__)
+        connection, transport = connect(server)
+        numbers = itertools.count()
+        for codes in reads:
+            connection.data_received(b"".join(frame(code, next(numbers)) for code in codes))
+            await asyncio.sleep(0)
+        count = next(numbers)
+        await turns_until(lambda: sum(map(len, many.calls)) == count)
+        await turns_until(lambda: transport.reading)
+        connection.flush()
+        assert [answer.opaque for answer in transport.commands()] == list(range(count))
+        assert [opaque for call in many.calls for opaque in call] == list(range(count))
+
+    asyncio.run(run())
+
+
+async def test_requests_that_go_together_end_with_the_turn() -> None:
+    """If their handler takes few of them, because they are much work."""
+    dispatcher = Dispatcher()
+    many = Many(1)
+    many.register(dispatcher)
+    connection, _ = connect(RemotingServer(dispatcher, clock=ticking()))
+    connection.data_received(b"".join(frame(Many.CODE, n) for n in range(40)))
+    assert sum(map(len, many.calls)) < 10
+
+
 async def test_requests_of_one_read_go_together() -> None:
     dispatcher = Dispatcher()
     many = Many(MOST_TOGETHER)

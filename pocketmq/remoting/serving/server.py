@@ -145,6 +145,7 @@ class ServerConnection(FrameStream):
         # Frames that are not executed yet: other connections have their turn, or the client does
         # not read its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
+        self._held: list[bytes | memoryview] = []  # frames before them
         self._greedy = False  # its last read was more than fitted into one turn
         self.heavy = False  # its last requests took longer than LIGHT_READ
         self.queued = False
@@ -160,6 +161,7 @@ class ServerConnection(FrameStream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = None
+        self._held.clear()
         if self._rest is not None:
             self._rest.cancel()
         super().connection_lost(exc)
@@ -298,31 +300,37 @@ class ServerConnection(FrameStream):
         if by_read is not None and self.overloaded:
             by_read = None
         together: list[Request[Any]] = []
+        held: list[bytes | memoryview] = []  # the frames of these
         # Answers that handlers give by reply() during this loop need no flush of their own.
         due, self._flush_due = self._flush_due, True
         try:
+            if self._held:
+                frames, self._held = iter([*self._held, *frames]), []
             if by_read is not None and self._execute_read(by_read, end, most):
                 now = clock()
             for frame in frames:
                 try:
                     request = decode(frame)
                 except HeaderError as error:
-                    self._run_together(together)
-                    self._bad_header(frame, error)
+                    self._run_together(together, held, end)
+                    if held:
+                        held.append(frame)
+                    else:
+                        self._bad_header(frame, error)
                 else:
                     request.connection = self
                     request.channel = self
                     if request.code in many and not request.flag:
                         together.append(request)
+                        held.append(frame)
                         if len(together) < most:
                             continue
-                        self._run_together(together)
+                        self._run_together(together, held, end)
+                    elif together and not self._run_together(together, held, end):
+                        held.append(frame)
                     elif request.flag:
-                        self._run_together(together)
                         self._process_flagged(request, frame)
                     else:
-                        if together:
-                            self._run_together(together)
                         result = dispatch(request)
                         if type(result) is bytes:
                             self._out.append(result)
@@ -348,15 +356,15 @@ class ServerConnection(FrameStream):
                         break
                 now = clock()
                 if now > end:
-                    self._waiting = frames
-                    self._transport.pause_reading()
-                    self._server.queue(self)
+                    self._wait_for_turn(frames)
                     break
             if together:
-                self._run_together(together)
+                if not self._run_together(together, held, end):
+                    self._wait_for_turn(frames)
                 now = clock()
+            self._held = held
         except FrameError as error:
-            self._run_together(together)
+            self._run_together(together, held, end)
             self.close(error.remark)
         except Exception:
             self.log.exception("a request of %s broke the connection", self)
@@ -387,9 +395,19 @@ class ServerConnection(FrameStream):
                 break
         return executed
 
-    def _run_together(self, requests: list[Request[Any]]) -> None:
-        """Execute requests together to share costs, and answer them; empties the list."""
+    def _wait_for_turn(self, frames: Iterator[bytes | memoryview]) -> None:
+        """Execute these frames in a later turn."""
+        self._waiting = frames
+        self._transport.pause_reading()
+        self._server.queue(self)
+
+    def _run_together(
+        self, requests: list[Request[Any]], frames: list[bytes | memoryview], end: float
+    ) -> bool:
+        """Execute requests together to share costs, and answer them; take them and their `frames`
+        out of the lists. Return False if some are left because this turn is over."""
         done = 0
+        clock = self._server.clock
         while done < len(requests):
             rest = requests[done:]
             if len(rest) > 1 and not self.overloaded:
@@ -403,10 +421,14 @@ class ServerConnection(FrameStream):
                         self._append_response(request, answer)  # type: ignore[arg-type]
             # The request that stopped them, and its like, go alone; another code starts over.
             code = rest[0].code
-            while done < len(requests) and requests[done].code == code:
+            while done < len(requests) and requests[done].code == code and clock() <= end:
                 self._run(requests[done])
                 done += 1
+            if clock() > end:
+                break
         requests.clear()
+        del frames[:done]
+        return not frames
 
     def _process_flagged(self, request: Request[Any], frame: bytes | memoryview) -> None:
         if request.flag & 1:

@@ -50,6 +50,9 @@ NOT_RESUMED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 _ENDS: Final = (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK)
 
+MOST_BYTES: Final = 256 * 1024
+"""Bytes of messages that are committed in one write."""
+
 EndRequest = Request[EndTransactionRequestHeader]
 
 
@@ -103,6 +106,7 @@ class EndTransactionProcessor:
         puts: list[Put] = []
         halves: list[Record] = []
         origins: set[int] = set()
+        size = 0
         code = requests[0].code
         for request in requests if not ops.full else ():
             if request.code != code:
@@ -124,18 +128,22 @@ class EndTransactionProcessor:
             halves.append(half)
             origins.add(origin)
             puts.append(put)
+            size += half.size
+            if size >= MOST_BYTES:
+                break  # a request of 300 bytes may move 4 MiB
         stored = self._put_hooks.put_accepted(puts) if puts else []
         self._statistics.count_puts(
-            (put[0], size, put[3]) for put, (_, size, _) in zip(puts, stored, strict=False)
+            (put[0], stored_size, put[3])
+            for put, (_, stored_size, _) in zip(puts, stored, strict=False)
         )
         answers = []
         now = self._clock()
-        for request, half, put, (physical_offset, size, _) in zip(
+        for request, half, put, (physical_offset, stored_size, _) in zip(
             requests, halves, puts, stored, strict=False
         ):
             ops.end(half)
             self._statistics.transactions.commit(put[0], now - half.born_timestamp)
-            answers.append(self._answer(request, physical_offset + size))
+            answers.append(self._answer(request, physical_offset + stored_size))
         return answers
 
     @staticmethod
