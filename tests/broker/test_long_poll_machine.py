@@ -92,7 +92,12 @@ class LongPollMachine(RuleBasedStateMachine):
     def lose_connection(self, number: int) -> None:
         lost: Any = self.connections[number]
         self.connections[number] = FakeConnection()
-        lost.close()
+
+        async def closed() -> None:
+            lost.close()
+
+        self.runner.run(closed())
+        self.runner.settle()
         self.waiting = [each for each in self.waiting if each.request.connection is not lost]
 
     @rule()

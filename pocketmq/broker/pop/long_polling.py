@@ -14,18 +14,20 @@ so that together they leave time for other requests. Reference: PopLongPollingSe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
 from pocketmq.broker.background import CallLater, Timer
 from pocketmq.broker.waiting.filter_work import MAX_BYTES, FilterTurn, PropertyFilter, WaitingBytes
+from pocketmq.broker.waiting.hold_service import REMOVED_AT_ONCE
 from pocketmq.broker.waiting.poll_shares import PollShares
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.answers.batch_answers import is_heard
 from pocketmq.remoting.serving.budget import Budget
+from pocketmq.remoting.serving.long_requests import in_pieces
 from pocketmq.remoting.serving.request import Request
 
 log = logging.getLogger(__name__)
@@ -458,13 +460,19 @@ class PopLongPolling:
         all_parked: dict[ParkedPop, PopLongPolling] | None = connection.attributes.get(_PARKED)
         if all_parked is None:
             all_parked = connection.attributes[_PARKED] = {}
-            connection.add_close_callback(_connection_closed)
+            connection.add_close_callback(self._connection_closed)
         all_parked[parked] = self
 
+    def _connection_closed(self, connection: Any) -> None:
+        self._woken.begin(_cancelled(tuple(connection.attributes.get(_PARKED, {}).items())))
 
-def _connection_closed(connection: Any) -> None:
-    for parked, polling in tuple(connection.attributes.get(_PARKED, {}).items()):
-        polling.cancel(parked.request)
+
+def _cancelled(all_parked: Sequence[tuple[ParkedPop, PopLongPolling]]) -> Iterator[int]:
+    """Remove requests in steps: very many connections with thousands may be lost at once."""
+    for some in in_pieces(all_parked, REMOVED_AT_ONCE):
+        for parked, polling in some:
+            polling.cancel(parked.request)
+        yield 0
 
 
 _PARKED: Final = "parked pops"

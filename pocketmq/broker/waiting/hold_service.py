@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from pocketmq.broker.waiting.filter_work import MAX_BYTES, FilterTurn, PropertyF
 from pocketmq.broker.waiting.poll_shares import PollShares
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.serving.long_requests import in_pieces
 from pocketmq.remoting.serving.request import Request
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
 #: The most timed-out pulls that are woken in one turn of the loop; it takes about 2 ms.
 WAKE_AT_ONCE: Final = 1000
+#: The pulls of a lost connection that are removed in one step: 0.2 ms.
+REMOVED_AT_ONCE: Final = 64
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -337,9 +340,15 @@ class HoldService:
         holds[held] = None
 
     def _connection_closed(self, connection: Any) -> None:
-        holds: Iterable[HeldPull] = tuple(connection.attributes.get(_HOLDS, ()))
-        for held in holds:
-            self._remove(held)
+        self.woken.begin(self._removed(tuple(connection.attributes.get(_HOLDS, ()))))
+
+    def _removed(self, holds: Sequence[HeldPull]) -> Iterator[int]:
+        """Remove pulls in steps: very many connections with thousands may be lost at once."""
+        for some in in_pieces(holds, REMOVED_AT_ONCE):
+            for held in some:
+                if held in held.queue.held:  # it may have been woken since
+                    self._remove(held)
+            yield 0
 
     # --- timers ---------------------------------------------------------------------------
 

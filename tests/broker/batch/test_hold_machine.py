@@ -239,7 +239,12 @@ class HoldMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2))
     def goes(self, who: int) -> None:
-        self.clients[who].close()
+        gone = self.clients[who]
+
+        async def closed() -> None:
+            gone.close()
+
+        self.runner.run(closed())
         self.clients[who] = self.client()
 
     @rule(milliseconds=st.sampled_from([1, 100, 900, 2_000, 8_000]))
