@@ -25,7 +25,7 @@ from pocketmq.broker.waiting.poll_shares import PollShares
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.retry_topic import pop_retry_topic
-from pocketmq.remoting.answers.batch_answers import is_heard
+from pocketmq.remoting.answers.batch_answers import is_heard, lost
 from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.long_requests import in_pieces
 from pocketmq.remoting.serving.request import Request
@@ -472,6 +472,7 @@ def _cancelled(all_parked: Sequence[tuple[ParkedPop, PopLongPolling]]) -> Iterat
     for some in in_pieces(all_parked, REMOVED_AT_ONCE):
         for parked, polling in some:
             polling.cancel(parked.request)
+            lost(parked.request)
         yield 0
 
 

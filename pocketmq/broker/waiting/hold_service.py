@@ -22,6 +22,7 @@ from pocketmq.broker.waiting.filter_work import MAX_BYTES, FilterTurn, PropertyF
 from pocketmq.broker.waiting.poll_shares import PollShares
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.answers.batch_answers import lost
 from pocketmq.remoting.serving.long_requests import in_pieces
 from pocketmq.remoting.serving.request import Request
 
@@ -348,6 +349,7 @@ class HoldService:
             for held in some:
                 if held in held.queue.held:  # it may have been woken since
                     self._remove(held)
+                lost(held.request)
             yield 0
 
     # --- timers ---------------------------------------------------------------------------

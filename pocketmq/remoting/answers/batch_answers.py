@@ -202,6 +202,7 @@ class BatchAnswers:
         """The parent's answer without the pending children; see `leave`."""
         self.heard = False
         self._merged = True
+        self.on_complete = _nothing  # it refers to these answers
         buffers, self._buffers = self._buffers, []
         return Response(_SUCCESS, SUCCESS_REMARK, body=buffers)
 
@@ -213,6 +214,13 @@ class BatchAnswers:
             child.channel = channel
         self.waiting = 0
         return left
+
+    def lost(self) -> None:
+        """The client is gone. Children and answers no longer refer to each other: the garbage
+        collector would come very late for what was held for long."""
+        self.leave(_ANSWERED)
+        self.heard = False
+        self.on_complete = _nothing
 
     def _add_instead(self, request: Request[Any], oversize: int) -> Response:
         """Append the answer that replaces one of this many bytes, which does not fit."""
@@ -260,6 +268,12 @@ def is_heard(request: Request[Any]) -> bool:
     if request.oneway or request.connection.closed:
         return False
     return channel.hears() if isinstance(channel, BatchAnswers) else channel is request.connection
+
+
+def lost(request: Request[Any]) -> None:
+    """The client of a request that waited is gone."""
+    if isinstance(request.channel, BatchAnswers):
+        request.channel.lost()
 
 
 def has_enough(request: Request[Any]) -> bool:

@@ -607,9 +607,39 @@ async def test_nothing_is_left_of_a_parent_whose_connection_closes(
     assert live(BatchAnswers, HeldPull) == before
 
 
-def live(*kinds: type[object]) -> int:
-    """How many objects of these classes there are."""
+async def test_no_garbage_collection_is_needed_for_parents(
+    broker: Broker, client: Client, connect: Connect
+) -> None:
+    """What was held for long is old, and old garbage is looked for very rarely."""
+    await fill(client, TOPICS)
     gc.collect()
+    gc.disable()
+    try:
+        before = counted(BatchAnswers, HeldPull, ServerConnection)
+        other = await connect(broker)
+        waiting = asyncio.create_task(parent(other, [pull(t, 1, hold=60_000) for t in TOPICS]))
+        await until(lambda: held(broker) == 20)
+        await other.close()
+        with pytest.raises(RemotingClosed):
+            await waiting
+        answered = asyncio.create_task(batch(client, [pull(t, 1, hold=60_000) for t in TOPICS]))
+        await until(lambda: held(broker) == 20)
+        await client.send(TOPICS[11])
+        await answered
+        del other, waiting, answered
+        async with asyncio.timeout(10):
+            await until(lambda: counted(BatchAnswers, HeldPull, ServerConnection) == before)
+    finally:
+        gc.enable()
+
+
+def live(*kinds: type[object]) -> int:
+    """How many objects of these classes there are, apart from garbage."""
+    gc.collect()
+    return counted(*kinds)
+
+
+def counted(*kinds: type[object]) -> int:
     return sum(1 for thing in gc.get_objects() if type(thing) in kinds)
 
 
