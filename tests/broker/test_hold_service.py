@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.waiting.hold_service import RECHECK_SECONDS, HoldService
+from pocketmq.broker.waiting.hold_service import RECHECK_SECONDS, WOKEN_AT_ONCE, HoldService
 from pocketmq.remoting.serving.request import Request
 from tests.broker.holding import QUEUE, TOPIC, A, B, FakeConnection, FakeStore, Holding, pull
 from tests.broker.virtual_loop import VirtualRunner
@@ -57,6 +57,43 @@ async def test_a_batch_wakes_once(holding: Holding, connection: FakeConnection) 
     await next_turn()
 
     assert len(holding.executed) == 1
+
+
+@pytest.mark.parametrize("event", ["append", "appends", "topic", "lost"])
+async def test_very_many_polls_are_ended_in_turns(event: str) -> None:
+    """Each of them once, also if something else ends it meanwhile."""
+    holding = Holding(limit=100_000)
+    connections = [FakeConnection() for _ in range(20)]
+    count = 3 * WOKEN_AT_ONCE
+    held = [holding.hold(connections[n % 20]) for n in range(count)]
+    if event == "topic":
+        holding.service.wake_topic(TOPIC)
+    elif event == "lost":
+        for connection in connections:
+            connection.close()
+    else:
+        holding.store.append()
+    if event != "lost":  # that is as many as a turn has time for
+        assert 0 < len(holding.service) < count
+    if event == "appends":
+        await asyncio.sleep(0)
+        holding.store.append()
+        connections[0].close()
+        holding.service.cancel(held[-1])
+    async with asyncio.timeout(10):
+        while len(holding.service) or holding.service.woken.finish_first():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    executed = [request.opaque for request in holding.executed]
+    assert len(executed) == len(set(executed))
+    if event == "lost":
+        assert not executed
+    elif event != "appends":
+        assert executed == [request.opaque for request in held]
+    else:
+        gone = {each.opaque for each in held[::20]} | {held[-1].opaque}
+        assert {each.opaque for each in held} - gone <= set(executed)
+    holding.service.close()
+    holding.assert_nothing_left()
 
 
 async def test_only_wanted_tags_wake(holding: Holding, connection: FakeConnection) -> None:

@@ -32,7 +32,9 @@ BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
 #: The most timed-out pulls that are woken in one turn of the loop; it takes about 2 ms.
 WAKE_AT_ONCE: Final = 1000
-#: The pulls of a lost connection that are removed in one step: 0.2 ms.
+#: The pulls that are woken within the append of a message, and the others in each step: 2 ms, and
+#: 0.2 ms. So many pulls of a lost connection are removed in one step, too.
+WOKEN_AT_ONCE: Final = 512
 REMOVED_AT_ONCE: Final = 64
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
@@ -89,7 +91,7 @@ class _WaitingQueue:
         topic: str,
         queue_id: int,
         store: ArrivalSource,
-        wake: Callable[[HeldPull], None],
+        wake: Callable[[Sequence[HeldPull]], None],
         forget: Callable[[_WaitingQueue], None],
         filters: FilterTurn,
         log: LimitedLog,
@@ -111,6 +113,7 @@ class _WaitingQueue:
             return
         properties: Mapping[str, str] | None = None
         read = False
+        woken = []
         for held in tuple(self.held):
             if queue_offset < held.offset or not (held.codes is None or tags_code in held.codes):
                 continue
@@ -124,7 +127,8 @@ class _WaitingQueue:
                     self._filters.asked(held.accept, properties)
                     if not _accepts(held.accept, properties):
                         continue
-            self.wake(held)
+            woken.append(held)
+        self.wake(woken)
 
     def _properties(self, queue_offset: int) -> Mapping[str, str] | None:
         """Return None if the message cannot be read: the woken pulls report the reason."""
@@ -227,7 +231,7 @@ class HoldService:
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None:
             queue = _WaitingQueue(
-                topic, queue_id, self._store, self._wake, self._forget, self._filters, self._log
+                topic, queue_id, self._store, self._wake_all, self._forget, self._filters, self._log
             )
             self._queues.setdefault(topic, {})[queue_id] = queue
             self._store.listen(topic, queue_id, queue.arrived)
@@ -265,8 +269,7 @@ class HoldService:
     def wake_topic(self, topic: str) -> None:
         """Execute all held pulls of `topic` again: it was deleted, or its queues changed."""
         for queue in tuple(self._queues.get(topic, {}).values()):
-            for held in tuple(queue.held):
-                self._wake(held)
+            self._wake_all(tuple(queue.held))
 
     def end_all(self) -> None:
         """Answer all held pulls now, as if they had timed out, and hold none from now on."""
@@ -297,6 +300,18 @@ class HoldService:
             return
         self._remove(held)
         self.woken.add(map(self._run, (held.request,)))
+
+    def _wake_all(self, all_held: Sequence[HeldPull]) -> None:
+        for held in all_held[:WOKEN_AT_ONCE]:
+            self._wake(held)
+        if len(all_held) > WOKEN_AT_ONCE:
+            self.woken.add(self._waking(all_held[WOKEN_AT_ONCE:]))
+
+    def _waking(self, all_held: Sequence[HeldPull]) -> Iterator[int]:
+        for some in in_pieces(all_held, REMOVED_AT_ONCE):
+            for held in some:
+                self._wake(held)
+            yield 0
 
     def _run(self, request: Request[Any]) -> int:
         return 0 if request.connection.closed else self._execute(request)
