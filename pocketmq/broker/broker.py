@@ -24,6 +24,7 @@ from pocketmq.broker.member_notices import MemberNotices
 from pocketmq.broker.registration import BrokerIdentity, Registration
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.identity import pack_host
+from pocketmq.message.sql_filter import load_parser
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
@@ -226,6 +227,8 @@ class Broker:
         holds.woken.after_turn = holds.parents.after_turn = server.flush
         server.after_answers = holds.woken.run
         await server.start()
+        if config.enable_property_filter:
+            load_parser()
         if reservation is not None:
             reservation.close()
         stack.push_step(monitoring.finish)  # when all requests have their answers

@@ -71,6 +71,28 @@ def test_an_idle_broker_does_without_what_is_large() -> None:
     assert found.stdout.split() == []
 
 
+def test_the_first_expression_of_a_broker_finds_a_parser(tmp_path: Path) -> None:
+    """Loading it in the event loop would keep everybody waiting for a tenth of a second."""
+    code = (
+        "import asyncio, sys, threading\n"
+        "from pocketmq.broker.broker import Broker\n"
+        "from pocketmq.broker.config import BrokerConfig\n"
+        "async def main():\n"
+        f"    config = BrokerConfig(store_path_root_dir={str(tmp_path)!r}, listen_port=0,\n"
+        "        enable_property_filter=True)\n"
+        "    async with Broker(config):\n"
+        "        for thread in threading.enumerate():\n"
+        "            if thread.name == 'load-sql-parser':\n"
+        "                await asyncio.to_thread(thread.join)\n"
+        "        print('pocketmq.message.sql_filter.parser' in sys.modules)\n"
+        "asyncio.run(main())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, check=True, capture_output=True, text=True
+    )
+    assert found.stdout.split() == ["True"]
+
+
 def test_the_first_timed_message_does_without_numpy(tmp_path: Path) -> None:
     """The wheel is opened on the event loop, where nothing should wait for the import."""
     code = (

@@ -17,6 +17,7 @@ from pocketmq.message.sql_filter.filter import (
     compile_steps,
     cost_of,
     known_sql,
+    load_parser,
     work_of,
 )
 
@@ -28,5 +29,6 @@ __all__ = [
     "compile_steps",
     "cost_of",
     "known_sql",
+    "load_parser",
     "work_of",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -107,6 +109,19 @@ def compile_sql(text: str) -> SqlFilter:
 def known_sql(text: str) -> SqlFilter | SqlSyntaxError | None:
     """Return what an expression was compiled to, or why it is none, if that is kept or in use."""
     return _kept_of(text).get(text) or _in_use.get(text)
+
+
+def load_parser() -> threading.Thread:
+    """Return a thread, started, that loads the parser and builds its tables. This takes a tenth of
+    a second, for which otherwise the first expression would keep everybody waiting."""
+    thread = threading.Thread(
+        target=importlib.import_module,
+        args=("pocketmq.message.sql_filter.parser",),
+        name="load-sql-parser",
+        daemon=True,
+    )
+    thread.start()
+    return thread
 
 
 def compile_steps(text: str) -> Iterator[None]:
