@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,30 @@ from .power_loss import PowerLoss
 PROGRESS, MOST_FAULTS = 500, 20
 
 
+class LastLines(logging.Handler):
+    """Keeps the last lines of the log, for a failure of the campaign itself."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: deque[str] = deque(maxlen=50)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
 def main() -> int:
+    log = logging.getLogger("pocketmq")
+    last = LastLines()
+    log.addHandler(last)
+    log.propagate = False
+    try:
+        return campaigns()
+    except Exception:
+        print(*last.lines, sep="\n", file=sys.stderr)
+        raise
+
+
+def campaigns() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durability", description=__doc__)
     parser.add_argument("--states", type=int, default=0, help="that power cuts leave, in all")
     parser.add_argument("--faults", type=int, default=0, help="of failing disks, in all")
@@ -38,7 +62,6 @@ def main() -> int:
     options = parser.parse_args()
     if not options.states and not options.faults and not options.damages:
         parser.error("say how many: --states, --faults or --damages")
-    logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
     root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-", dir=memory_directory()))
     wrong = 0
     for sync in (True, False):
