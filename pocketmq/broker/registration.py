@@ -46,6 +46,7 @@ from pocketmq.remoting.pool import ConnectionPool
 log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 5.0  # a name server that is back should know its brokers soon
 UNREGISTER_TIMEOUT_SECONDS: Final = 2.0
 ASK_TIMEOUT_SECONDS: Final = 3.0
 LOST_MASTER_SECONDS: Final = 5.0
@@ -327,7 +328,9 @@ class _Link:
                     await self._wake.wait()
             except TimeoutError:
                 if not told:  # what a changed topic made fail in between is not counted
-                    self._retry = min(self._retry * 2, self._registration.period)
+                    self._retry = min(
+                        self._retry * 2, LONGEST_RETRY_SECONDS, self._registration.period
+                    )
             if not self.registered and not self._changed and told:
                 # The connection was lost: give the name server a moment to restart.
                 await asyncio.sleep(self._registration.first_retry)
