@@ -183,7 +183,7 @@ TOPICS = ("T", "Other", "Third")
     taken_back=st.sets(st.integers(0, 24)),
     steps=st.integers(0, 20),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_each_topic_gets_its_messages_in_order(
     sent: list[tuple[str, int, int]], taken_back: set[int], steps: int
 ) -> None:
