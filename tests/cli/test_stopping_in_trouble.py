@@ -14,8 +14,9 @@ import pytest
 from pocketmq import Message, Producer, PullConsumer
 from pocketmq.broker.replication.frames import encode_report
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.frames.frame import encode_command
-from pocketmq.remoting.headers import PopMessageRequestHeader
+from pocketmq.remoting.headers import GetMaxOffsetRequestHeader, PopMessageRequestHeader
 from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.hanging import CODE, TOPIC
 from tests.cli.running import TIMEOUT, Running
@@ -41,6 +42,20 @@ class Served:
             results = await asyncio.gather(*sends, return_exceptions=True)
         sent = zip(bodies, results, strict=True)
         self.acknowledged.update(body for body, each in sent if not isinstance(each, BaseException))
+
+    async def stored(self, count: int) -> None:
+        """Wait until the broker has so many messages, acknowledged or not."""
+        connection = await Connection.open(f"127.0.0.1:{self.port}")
+        async with asyncio.timeout(TIMEOUT):
+            stored = 0
+            while stored < count:
+                headers = [GetMaxOffsetRequestHeader(topic=TOPICS, queue_id=n) for n in range(4)]
+                answers = [
+                    await connection.request(RequestCode.GET_MAX_OFFSET, header)
+                    for header in headers
+                ]
+                stored = sum(int(answer.ext_fields["offset"]) for answer in answers)
+        await connection.close()
 
     async def stop(self) -> int:
         """Send SIGTERM; return the exit code of the process, which must end soon."""
@@ -133,6 +148,7 @@ async def test_a_slave_that_does_not_read(tmp_path: Path) -> None:
             slave.sendall(encode_report(0))
             assert slave.recv(1)
             waiting = asyncio.ensure_future(served.send(8))
+            await served.stored(64 + 8)
             assert await served.stop() == ExitCode.OK
             await waiting
     await assert_kept(tmp_path, served.acknowledged)
