@@ -58,9 +58,9 @@ from pocketmq.store.results import PutResult, PutStatus
 log = logging.getLogger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-MOST_SKIPPED: Final = 1000  # ended transactions in one step; they take 0.1 ms
-STEP: Final = 16  # half messages that are found in one step, or
-STEP_BYTES: Final = 256 * 1024  # bytes of them
+MOST_SKIPPED: Final = 1000  # ended transactions in a run; they take 0.1 ms
+STEP: Final = 16  # half messages, or runs of ended ones, that are looked at in one step, or
+STEP_BYTES: Final = 256 * 1024  # bytes of half messages
 MOST_DUE: Final = 100_000  # half messages whose topics alternate
 _HOUR_MS: Final = 3_600_000
 
@@ -134,9 +134,10 @@ class TransactionChecks:
     def _find_due(self, end: int, due: Rotation[int]) -> Steps[tuple[int, bool]]:
         """Find the half messages before `end` to examine, at most MOST_DUE, by topic. Return the
         offset behind them, and whether the round may go on there."""
-        offset, ended, size = self._offset, self._ops.ended, 0
-        count = 0
+        offset, ended = self._offset, self._ops.ended
+        count = looked = size = 0
         while offset < end and count < MOST_DUE:
+            looked += 1
             last = min(offset + MOST_SKIPPED, end)
             while offset < last and offset in ended:
                 offset += 1
@@ -149,8 +150,8 @@ class TransactionChecks:
                     count += 1
                     size += half.size
                 offset = following
-            if size >= STEP_BYTES or not count % STEP:
-                size = 0
+            if size >= STEP_BYTES or looked == STEP:
+                looked = size = 0
                 yield
         return offset, True
 
