@@ -169,7 +169,8 @@ class FrameStream(asyncio.Protocol):
         self._out.clear()
         self._fail_pending()
         connection = self._transport.get_extra_info("socket")
-        if connection is not None:
+        # Once it is closing, its descriptor may be that of another connection.
+        if connection is not None and not self._transport.is_closing():
             discard_unsent(connection)
         self._transport.abort()
 

@@ -485,6 +485,9 @@ class TlsLayer(asyncio.Protocol):
         self._closing = True
         self._transport.close()
 
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
     def abort(self) -> None:
         self._closing = True
         self._transport.abort()
