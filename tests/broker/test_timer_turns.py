@@ -29,6 +29,16 @@ def flood(broker: DelayedBroker, seconds: int) -> None:
         broker.send(body, TIMER_DELAY_SEC=str(seconds))
 
 
+async def be_down_while_slots_pass(broker: DelayedBroker, time: FakeTime) -> None:
+    """One of a flood, and two later ones of another topic."""
+    flood(broker, 10)
+    for seconds in (11, 12):
+        broker.send(b"%d" % seconds, topic="Other", TIMER_DELAY_SEC=str(seconds))
+    time.advance(9 * SECOND)
+    await broker.stop()
+    time.advance(MINUTE)
+
+
 def step_until(time: FakeTime, condition: Callable[[], bool]) -> None:
     while not condition():
         time.step()
@@ -94,12 +104,7 @@ async def test_how_far_a_topic_is_delivered_does_not_depend_on_others(
 async def test_a_stop_delivers_the_slots_that_were_begun(
     broker: DelayedBroker, time: FakeTime
 ) -> None:
-    flood(broker, 10)
-    for seconds in (11, 12):
-        broker.send(b"%d" % seconds, topic="Other", TIMER_DELAY_SEC=str(seconds))
-    time.advance(9 * SECOND)
-    await broker.stop()
-    time.advance(MINUTE)
+    await be_down_while_slots_pass(broker, time)
     async with DelayedBroker(broker.root, time) as again:
         step_until(time, lambda: len(again.bodies("Other")) == 2)
         assert len(again.bodies()) < FEW
@@ -113,12 +118,7 @@ async def test_a_stop_delivers_the_slots_that_were_begun(
 async def test_a_kill_within_several_slots_loses_nothing(
     broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
-    flood(broker, 10)
-    for seconds in (11, 12):
-        broker.send(b"%d" % seconds, topic="Other", TIMER_DELAY_SEC=str(seconds))
-    time.advance(9 * SECOND)
-    await broker.stop()
-    time.advance(MINUTE)
+    await be_down_while_slots_pass(broker, time)
     async with DelayedBroker(broker.root, time) as again:
         step_until(time, lambda: len(again.bodies("Other")) == 2)
         again.send(b"new", topic="Other", TIMER_DELAY_SEC="5")
