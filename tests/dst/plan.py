@@ -114,6 +114,11 @@ class Plan(msgspec.Struct, omit_defaults=True):
         return self.settings.get("flushDiskType") == "SYNC_FLUSH"
 
     @property
+    def has_checksums(self) -> bool:
+        """Whether each record has a checksum of all its bytes, which is looked at."""
+        return self.settings.get("forceVerifyPropCRC") == "true"
+
+    @property
     def cuts_power(self) -> bool:
         return any(fault.kind == "power" for fault in self.faults)
 
@@ -147,6 +152,8 @@ def draw(seed: int, seconds: Seconds) -> Plan:
     _add_flips(plan, Random(f"{seed} bit flips"))
     _add_swizzle(plan, Random(f"{seed} swizzle"))
     _add_drift(plan, Random(f"{seed} drift"))
+    if plan.cuts_power and Random(f"{seed} checksums").random() < 0.5:
+        plan.settings |= {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
     for flow in ADDED_FLOWS:
         _add_flow(plan, flow, Random(f"{seed} {flow}"))
     recalls = Random(f"{seed} recalls").choice((0.0, 0.3))

@@ -52,6 +52,8 @@ class Disk:
     full: there is no room for anything new.
     keeps: whether a power cut may come, so that what was synced has to be noted.
     boots: power cuts so far.
+    astray: of a log file, by its name, and where in it something lies that was meant for another
+        place: begin and end.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -62,8 +64,9 @@ class Disk:
         self.keeps = True
         self.boots = 0
         self.lost = self.kept = 0
+        self.astray: list[tuple[str, int, int]] = []
         self._chance = machine.scheduler.stream(f"disk {machine.name}")
-        self._astray = machine.scheduler.stream(f"misdirected {machine.name}")
+        self._misdirected = machine.scheduler.stream(f"misdirected {machine.name}")
         self._synced: dict[int, bytes] = {}
         self._names: dict[int, Names] = {}
         self._modified: dict[int, int] = {}
@@ -187,11 +190,11 @@ class Disk:
                 continue
             synced = self._synced.get(inode, b"")
             current = contents.get(inode, synced)
-            content = self._mixed(synced, current, mode, LOG in path.parts)
+            content = self._mixed(synced, current, mode, path)
             if kept != after or contents[inode] != content:
                 path.write_bytes(content)
 
-    def _mixed(self, synced: bytes, current: bytes, mode: str, is_log: bool) -> bytes:
+    def _mixed(self, synced: bytes, current: bytes, mode: str, path: Path) -> bytes:
         """What is left of a file. A part of a log that was never written may get what was meant for
         another one."""
         if synced == current or mode == "all":
@@ -215,8 +218,10 @@ class Disk:
                     if not any(before):
                         empty.append(len(parts))
             parts.append(after)
-        if is_log and empty and self._astray.random() < MISDIRECTED:
-            parts[self._astray.choice(empty)] = self._astray.choice(changed)
+        if LOG in path.parts and empty and self._misdirected.random() < MISDIRECTED:
+            place = self._misdirected.choice(empty)
+            parts[place] = self._misdirected.choice(changed)
+            self.astray.append((path.name, place * unit, (place + 1) * unit))
         return b"".join(parts)
 
     def _adopt(self, directory: Path) -> None:
