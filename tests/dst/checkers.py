@@ -361,20 +361,29 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
 
 
 def invisible_for_a_while(plan: Plan, history: History) -> Iterator[str]:
-    """A6: what was popped comes to nobody else within its invisible time."""
+    """A6: what was popped comes to nobody else within its invisible time, nor once it was
+    acknowledged: then it would come from the group's retry topic."""
     if any(fault.kind == "clock" for fault in plan.faults):
         return
+    copies = Counter(stored.name for stored in history.stored)
     last: dict[Place, Delivery] = {}
+    acknowledged: dict[tuple[str, str], Delivery] = {}
     for delivery in history.deliveries:
         if not delivery.visible_again:
             continue
+        name = delivery.group, delivery.name
+        noted = acknowledged.get(name)
+        if noted is not None and noted.ended is not None and noted.ended < delivery.at:
+            if copies[delivery.name] == 1 and not history.disturbed(noted.at, delivery.at):
+                yield f"A6 {delivery.name} came again from {delivery.place}, though acknowledged"
+            continue
+        if delivery.acknowledged:
+            acknowledged[name] = delivery
         before = last.get(delivery.place)
         last[delivery.place] = delivery
         if before is None or history.disturbed(before.at, delivery.at):
             continue
-        if before.acknowledged and (before.ended or 0) < delivery.at:
-            yield f"A6 {delivery.place} came again after it was acknowledged"
-        elif delivery.at < before.visible_again - EPOCH - 50 * MILLISECOND - differ(
+        if delivery.at < before.visible_again - EPOCH - 50 * MILLISECOND - differ(
             plan, delivery.at
         ):
             yield f"A6 {delivery.place} came again within its invisible time"
