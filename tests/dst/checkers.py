@@ -334,6 +334,7 @@ def recalled_stays_away(plan: Plan, history: History) -> Iterator[str]:
 def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
     """A5: what was committed is there, and what was rolled back is not."""
     full = any(fault.kind == "full disk" for fault in plan.faults)
+    shorter = plan.settings.get("syncFromLastFile") == "true"
     visible = Counter(stored.name for stored in history.stored)
     visible.update({d.name: 1 for d in history.deliveries if d.name not in visible})
     for send in history.sends.values():
@@ -343,8 +344,9 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
         if count and send.fate != "commit":
             yield f"A5 {send.name} is visible, and its fate is {send.fate or 'open'}"
         promised = send.place is not None and send.confirmed and send.fate == "commit"
-        # A full disk makes brokers remove the oldest file of the log, with what is in it by then.
-        removed = full and any(begin > 0 for begin in history.begins.values())
+        # A full disk makes brokers remove the oldest file of the log, with what is in it by then;
+        # and a member that began with the newest file has nothing else if it becomes the master.
+        removed = (full or shorter) and any(begin > 0 for begin in history.begins.values())
         excused = (
             removed
             or send.damaged

@@ -203,11 +203,14 @@ class Simulation:
     @property
     def _may_lose(self) -> bool:
         """Whether power was cut while messages were acknowledged before they were on the disk,
-        groups may have read at the lost master what the slave did not have, or a full disk made a
-        broker remove its oldest messages."""
-        history = self.history
-        cut = bool(history.power_cuts) and not self._plan.synchronous
-        return cut or bool(history.losses or history.full_disks)
+        groups may have read at the lost master what the slave did not have, a full disk made a
+        broker remove its oldest messages, or a member began with the newest file of the log."""
+        history, plan = self.history, self._plan
+        cut = bool(history.power_cuts) and not plan.synchronous
+        shorter = plan.settings.get("syncFromLastFile") == "true" and any(
+            fault.kind == "new disk" for fault in plan.faults
+        )
+        return cut or shorter or bool(history.losses or history.full_disks)
 
     def _open_sends(self) -> list[str]:
         """Those that a living producer waits for."""
