@@ -345,7 +345,7 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
             yield f"A5 {send.name} is visible, and its fate is {send.fate or 'open'}"
         promised = send.place is not None and send.confirmed and send.fate == "commit"
         # A full disk makes brokers remove the oldest file of the log, with what is in it by then;
-        # and a member that began with the newest file has nothing else if it becomes the master.
+        # and a member that began with the newest file has nothing else when it is the master.
         removed = (full or shorter) and any(begin > 0 for begin in history.begins.values())
         excused = (
             removed
