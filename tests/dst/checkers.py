@@ -58,6 +58,7 @@ IDLE: Final = (
     "pocketmq_replication_unchecked",
 )
 """What is 0 while nobody does anything."""
+LACKING: Final = "was delivered up to"
 RETRIES: Final = 2
 """The most queues from which a group gets again what failed."""
 TABLES: Final = 10 * SECOND
@@ -367,7 +368,6 @@ def invisible_for_a_while(plan: Plan, history: History) -> Iterator[str]:
     acknowledged: then it would come from the group's retry topic."""
     if any(fault.kind == "clock" for fault in plan.faults):
         return
-    copies = Counter(stored.name for stored in history.stored)
     last: dict[Place, Delivery] = {}
     acknowledged: dict[tuple[str, str], Delivery] = {}
     for delivery in history.deliveries:
@@ -376,7 +376,8 @@ def invisible_for_a_while(plan: Plan, history: History) -> Iterator[str]:
         name = delivery.group, delivery.name
         noted = acknowledged.get(name)
         if noted is not None and noted.ended is not None and noted.ended < delivery.at:
-            if copies[delivery.name] == 1 and not history.disturbed(noted.at, delivery.at):
+            sent_once = not history.sends[delivery.name].retries
+            if sent_once and not history.disturbed(noted.at, delivery.at):
                 yield f"A6 {delivery.name} came again from {delivery.place}, though acknowledged"
             continue
         if delivery.acknowledged:
@@ -689,8 +690,12 @@ def routes_stay(plan: Plan, history: History) -> Iterator[str]:
 
 
 def nothing_unexpected(plan: Plan, history: History) -> Iterator[str]:
-    """A10: no error in the log, no exception that nobody catches."""
-    yield from (f"A10 {error}" for error in history.errors)
+    """A10: no error in the log, no exception that nobody catches; but a member that has only the
+    newest part of a log says of delay levels that it may lack messages."""
+    begins_later = any(begin > 0 for begin in history.begins.values())
+    for error in history.errors:
+        if not (begins_later and LACKING in error):
+            yield f"A10 {error}"
 
 
 CHECKS: Final[tuple[Check, ...]] = (
