@@ -284,13 +284,6 @@ BUGS: Final = {
         "A6",
         lambda plan: plan.has_proxies,
     ),
-    "answered by the proxy before it is written": Bug(
-        "pocketmq.proxy.port.local",
-        "            self.broker.before_answers()\n",
-        "            self.loop.call_later(0.5, self.broker.before_answers)\n",
-        "A1 A2",
-        lambda plan: plan.has_proxies,
-    ),
     "disk that stays full": Bug(
         "pocketmq.store.writer",
         "return time.monotonic() >= self._retry_at and self._recover()",
