@@ -118,6 +118,12 @@ class MappedFile:
         with self._sync_lock:
             self._close_descriptor()
 
+    def keep_descriptor(self) -> None:
+        """Undo `save_descriptor`: the file is written to again. Raises OSError."""
+        with self._sync_lock:
+            if self._fd < 0:
+                self._fd = self._files.open_again(self.path)
+
     def _close_descriptor(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

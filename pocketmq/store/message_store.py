@@ -572,8 +572,8 @@ class MessageStore:
     def follow(self) -> None:
         """Be the copy of a master's log from now on, on the running event loop: `replica` takes its
         bytes, and puts are refused. Raises OSError."""
-        self._files.replace(self.config.copied_file, b"")
         self.refuse("this broker is a slave: its messages come from the master")
+        self._files.replace(self.config.copied_file, b"")
         self.replica.start()
 
     def lead(self) -> None:

@@ -160,7 +160,7 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
     if shorter or any(fault.kind == "full disk" for fault in plan.faults):
         # A full disk makes brokers remove the oldest file of the log, and a member that began with
         # the last file has no others when it becomes the master.
-        removed = any(begin > 0 for begin in history.begins.values())
+        removed = history.shorter_log or any(begin > 0 for begin in history.begins.values())
         for send in lost:
             assert send.place is not None
             queue = send.place.topic, send.place.queue
@@ -334,8 +334,14 @@ def recalled_stays_away(plan: Plan, history: History) -> Iterator[str]:
 
 def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
     """A5: what was committed is there, and what was rolled back is not."""
+    # A full disk makes brokers remove the oldest file of the log, with what is in it by then.
     full = any(fault.kind == "full disk" for fault in plan.faults)
-    shorter = plan.settings.get("syncFromLastFile") == "true"
+    # A full disk makes brokers remove the oldest file of the log, with what is in it by then; and a
+    # member that began with the newest file has nothing else when it is the master.
+    shorter = full or plan.settings.get("syncFromLastFile") == "true"
+    removed = history.shorter_log or (
+        shorter and any(begin > 0 for begin in history.begins.values())
+    )
     visible = Counter(stored.name for stored in history.stored)
     visible.update({d.name: 1 for d in history.deliveries if d.name not in visible})
     for send in history.sends.values():
@@ -345,9 +351,6 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
         if count and send.fate != "commit":
             yield f"A5 {send.name} is visible, and its fate is {send.fate or 'open'}"
         promised = send.place is not None and send.confirmed and send.fate == "commit"
-        # A full disk makes brokers remove the oldest file of the log, with what is in it by then;
-        # and a member that began with the newest file has nothing else when it is the master.
-        removed = (full or shorter) and any(begin > 0 for begin in history.begins.values())
         excused = (
             removed
             or send.damaged

@@ -40,8 +40,8 @@ DRAIN: Final = 120 * SECOND
 QUIET: Final = 11 * SECOND
 """How long something may be unwritten: flushCommitLogThoroughInterval."""
 LOOKS: Final = 4
-"""How often members are asked again whether something waits: brokers write for themselves as
-well."""
+"""How often members are asked again: brokers write for themselves as well, and a slave whose
+connection has died may need some seconds to be back."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
 BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
@@ -173,7 +173,9 @@ class Simulation:
         scheduler.run(scheduler.now + DRAIN, self._none_comes_again)
         self._ask_members()
         for _ in range(LOOKS):
-            if not any(checkers.nothing_is_kept(plan, self.history)):
+            kept = checkers.nothing_is_kept(plan, self.history)
+            untrue = checkers.figures_are_true(plan, self.history)
+            if not any(kept) and not any(untrue):
                 break
             scheduler.run(scheduler.now + QUIET)
             self._ask_members()
