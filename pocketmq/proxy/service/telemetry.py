@@ -180,7 +180,7 @@ class Telemetry:
         elif pb.BAD_REQUEST <= code < pb.INTERNAL_ERROR:
             outgoing.end(GrpcError(GrpcStatus.INVALID_ARGUMENT, text))
         else:
-            self._log.error("settings of %s failed: %s", call.peer[0], text, cause=code)
+            self._log.error("settings of %s failed: %r", call.peer[0], error, cause=code)
             outgoing.end(GrpcError(GrpcStatus.INTERNAL, text))
 
     # --- what brokers ask -------------------------------------------------------------------------

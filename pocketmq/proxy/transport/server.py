@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, cast
 
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.proxy.rpc import (
     SMALL,
@@ -586,7 +587,7 @@ class GrpcConnection(asyncio.Protocol):
                     error,
                     cause=("failed", stream.call.method, type(error)),
                 )
-                error = GrpcError(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
+                error = GrpcError(GrpcStatus.INTERNAL, unexpected(error))
             if stream.answered:
                 self._http2.send_trailers(stream_id, error_trailers(error))
             else:
