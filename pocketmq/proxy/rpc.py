@@ -12,6 +12,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from pocketmq.remoting.serving.request import Caller
 
 
+class Owner(NamedTuple):
+    """Whoever shares limits: a user at an address, or all at an address who sign nothing (""). So
+    nobody takes them from the users at the same address, such as that of a load balancer."""
+
+    address: str
+    user: str = ""
+
+
 class Call:
     """One call, for a service.
 
@@ -47,6 +55,11 @@ class Call:
     def text(self, name: bytes) -> str:
         """Return a request header as text; "" if it is missing."""
         return self.metadata.get(name, b"").decode("utf-8", "replace")
+
+    @property
+    def owner(self) -> Owner:
+        """For whom to count what the call takes."""
+        return Owner(self.peer[0], self.caller.username if self.caller is not None else "")
 
     def remaining(self) -> float:
         """Return the seconds until the deadline."""
