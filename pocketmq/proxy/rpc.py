@@ -9,15 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from pocketmq.remoting.serving.request import Caller
-
-
-class Owner(NamedTuple):
-    """Whoever shares limits: a user at an address, or all at an address who sign nothing (""). So
-    nobody takes them from the users at the same address, such as that of a load balancer."""
-
-    address: str
-    user: str = ""
+from pocketmq.remoting.serving.request import Caller, Owner
 
 
 class Call:

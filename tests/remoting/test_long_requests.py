@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.long_requests import LEAST_BYTES, TURN, Done, LongRequests
-from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.serving.request import Caller, Request
 
 
 class Work:
@@ -31,9 +32,12 @@ class Work:
             yield
         return name
 
-    def start(self, name: str, connection: Any, count: int = 1) -> asyncio.Task[str]:
+    def start(
+        self, name: str, connection: Any, count: int = 1, *, user: str = ""
+    ) -> asyncio.Task[str]:
         request: Request[Any] = Request(0, 0)
         request.connection = connection
+        request.caller = cast(Caller, SimpleNamespace(username=user))
         return asyncio.create_task(self.queue.run(request, self.steps(name, count)))
 
 
@@ -73,6 +77,14 @@ async def test_one_request_works_at_a_time_and_addresses_and_connections_take_tu
         *("greedy1", "greedy1"),
         *("greedy2", "greedy2"),
     ]
+
+
+async def test_users_at_one_address_take_turns() -> None:
+    work = Work()
+    tasks = [work.start(f"eve{number}", connection(), user="eve") for number in range(4)]
+    tasks.append(work.start("alice", connection(), user="alice"))
+    await asyncio.gather(*tasks)
+    assert work.done == ["eve0", "alice", "eve1", "eve2", "eve3"]
 
 
 async def test_a_closed_connection_ends_its_request() -> None:

@@ -42,7 +42,6 @@ from pocketmq.proxy.rpc import (
     Message,
     Method,
     Methods,
-    Owner,
     ServerStream,
     Unary,
 )
@@ -76,6 +75,7 @@ from pocketmq.proxy.transport.work_budget import (
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
+from pocketmq.remoting.serving.request import Owner
 from pocketmq.remoting.serving.rotation import Rotation
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.socket_options import find_dead_peer, limit_unsent

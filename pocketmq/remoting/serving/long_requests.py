@@ -2,8 +2,8 @@
 the steps.
 
 A registration with fifty thousand topics takes two tenths of a second, and any client may send one.
-One request works at a time: that of the address, and of its connections, whose last one was served
-the longest ago.
+One request works at a time: that of the owner (a user at an address), and of its connections, whose
+last one was served the longest ago.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LongRequests:
         self._budget = Budget(max_bytes, "requests that take long", "bytes", LimitedLog(log))
         self._working = False
         self._waiting: list[tuple[Request[Any], asyncio.Future[None]]] = []
-        # When an address or a connection that waits was last served, as the number of the request.
+        # When an owner or a connection that waits was last served, as the number of the request.
         self._served: dict[Any, int] = {}
         self._number = 0
         # The requests of a connection that were begun and are not done.
@@ -216,4 +216,4 @@ class LongRequests:
 
 
 def _keys(request: Request[Any]) -> tuple[Any, Any]:
-    return request.connection.peer[0], request.connection
+    return request.owner, request.connection
