@@ -326,7 +326,7 @@ class StoreWriter:
                 return self._unusable_queue(topic, queue_id, error)
         if queue.is_light:
             return self._no_topic(topic)
-        light_queues: Sequence[ConsumeQueue] = ()
+        light_queues: list[ConsumeQueue] | None = None
         if self._has_light_queues and INNER_MULTI_DISPATCH in properties:
             try:
                 light_queues = self._light_queues(topic, properties, sys_flag, accepted=accepted)
@@ -388,10 +388,11 @@ class StoreWriter:
                 pack_entry(physical_offset, size, tags_code),
                 timestamp,
             )
-        for light in light_queues:
-            entry = pack_entry(physical_offset, size, tags_code)
-            self._pending.add(physical_offset + size, light, light.next_offset, entry, timestamp)
-            light.next_offset += 1
+        if light_queues:
+            entry, end = pack_entry(physical_offset, size, tags_code), physical_offset + size
+            for light in light_queues:
+                self._pending.add(end, light, light.next_offset, entry, timestamp)
+                light.next_offset += 1
         self._put_done()
         counters = self._counters
         counters.messages_put += 1

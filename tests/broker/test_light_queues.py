@@ -126,7 +126,7 @@ async def test_half_messages_are_dispatched_when_they_are_committed(
     await producer.open(broker.address)
     try:
         await producer.send("T")
-        half = await producer.begin("T", Clock(START), **BOTH)
+        half = await producer.begin("T", Clock(START), b"half", **BOTH)
         other = await producer.begin("T", Clock(START))
         (stored, _) = records(broker, HALF_TOPIC)
         assert names.INNER_MULTI_QUEUE_OFFSET not in stored.properties
