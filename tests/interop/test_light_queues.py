@@ -3,6 +3,7 @@ other's stores; an official client pulls from ours."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,17 @@ def start(
     )
 
 
-def dispatch(broker: Server, number: int, *names: str, **more: str) -> wire.Answer:
+def dispatch(broker: Server, number: int, *names: str) -> wire.Answer:
     answer = send(
         broker.address, "orders", b"%d" % number, INNER_MULTI_DISPATCH=",".join(names),
-        UNIQ_KEY=f"U{number}", TAGS=f"tag{number % 3}", **more,
+        UNIQ_KEY=f"U{number}", TAGS=f"tag{number % 3}",
     )  # fmt: skip
     assert answer.code == 0, answer.remark
     return answer
+
+
+def has(broker: Server, expected: dict[str, list[bytes]]) -> bool:
+    return all(bodies_in(broker.address, name) == bodies for name, bodies in expected.items())
 
 
 def logged(store: Path) -> list[Record]:
@@ -62,8 +67,8 @@ def queue_file(store: Path, name: str) -> bytes:
 
 @RELEASES
 def test_both_store_the_same(official_namesrv: Server, tmp_path: Path, version: str) -> None:
-    """The reference writes properties in the order of its hash table, and so do we, in that in
-    which they came: as many bytes."""
+    """The reference writes properties in the order of its hash table, and ours in that in which
+    they came; these are as many bytes."""
     stores = {make: tmp_path / make / "store" for make in ("ours", "official")}
     for make, store in stores.items():
         name = f"same-{make}-{version}"
@@ -72,7 +77,7 @@ def test_both_store_the_same(official_namesrv: Server, tmp_path: Path, version: 
             for number in range(10):
                 dispatch(broker, number, *((A, B) if number % 2 else (B,)))
                 send(broker.address, "orders", b"plain", UNIQ_KEY="P")
-            wire.until(lambda b=broker: len(bodies_in(b.address, B)) == 10, "all entered")
+            wire.until(partial(has, broker, {B: [b"%d" % n for n in range(10)]}), "all entered")
         finally:
             assert broker.process.terminate() == 0 or make == "official"
     theirs, own = (logged(stores[make]) for make in ("official", "ours"))
@@ -101,18 +106,13 @@ def test_each_goes_on_with_the_store_of_the_other(
         name = f"turns-{version}-{stop}"
         broker = start(make, tmp_path / str(life), official_namesrv, version, name, store)
         try:
-            for queue, expected in sent.items():
-                if expected:
-                    wire.until(lambda q=queue, e=expected, b=broker: bodies_in(b.address, q) == e,
-                               f"{queue} at {make}")  # fmt: skip
+            wire.until(partial(has, broker, sent), f"what was there is at {make}")
             for _ in range(30):
                 dispatch(broker, number, *((A, B) if number % 2 else (B,)))
                 for queue in (A, B, "orders") if number % 2 else (B, "orders"):
                     sent[queue].append(b"%d" % number)
                 number += 1
-            for queue, expected in sent.items():
-                wire.until(lambda q=queue, e=expected, b=broker: bodies_in(b.address, q) == e,
-                           f"{queue} at {make}")  # fmt: skip
+            wire.until(partial(has, broker, sent), f"all is at {make}")
             found = read_queue(broker.address, A, 0)
             assert [
                 record.properties["INNER_MULTI_QUEUE_OFFSET"].split(",")[0] for record in found
