@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -16,6 +18,7 @@ from pocketmq.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.check.store_check import check_store
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.store.results import PutResult, PutStatus
 from tests.store.conftest import BORN_HOST, StoreBench, put
@@ -237,6 +240,38 @@ async def test_a_slave_has_the_same_light_queues(
     await master.close()
     await slave.close()
     assert queue_files(slave_bench.root) == queue_files(bench.root)
+
+
+async def test_a_message_is_entered_when_all_of_its_queues_have_it(bench: StoreBench) -> None:
+    """The mark, from which a recovery after a kill begins, comes before one that lacks an entry."""
+    store = bench.open(**ON, message_index_enable=False)
+    store.start()
+    dispatched(store, A)
+    dispatched(store, f"{A},{B}")
+    queue = store.queues[B][0]
+    entered = store.commit_log.end
+    dispatched(store, f"{A},{B}")
+    end = store.commit_log.end
+    with mock.patch.object(type(queue), "append", failing_at(queue)):
+        with pytest.raises(OSError, match="no mapping"):
+            store.settle()
+        assert store.max_offset(A, 0) == 3
+        assert end - store.dispatch_behind == entered
+        opened = bench.copy("killed").open(**ON)
+    assert opened.max_offset(A, 0) == 3
+    assert opened.max_offset(B, 0) == 2
+    await opened.close()
+
+
+def failing_at(queue: ConsumeQueue) -> Callable[[ConsumeQueue, bytes], None]:
+    append = ConsumeQueue.append
+
+    def appended(each: ConsumeQueue, entries: bytes) -> None:
+        if each is queue:
+            raise OSError("no mapping")
+        append(each, entries)
+
+    return appended
 
 
 async def test_a_damaged_entry_is_mended_when_it_is_read(bench: StoreBench) -> None:
