@@ -12,9 +12,11 @@ import pytest
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.record import Record, iter_records
 
-from .harness import official, ours, wire
+from .harness import official, ours, replicas, wire
 from .harness.official import NEWEST, VERSION, JavaPeer, Server
+from .harness.process import killed_at_the_end
 from .harness.reading import bodies_in, read_queue
+from .harness.replicas import Group
 from .harness.sending import commit, send
 
 FILES = {"mappedFileSizeCommitLog": 131072, "mappedFileSizeConsumeQueue": 4000}
@@ -150,6 +152,25 @@ def test_a_half_message_of_an_official_broker_is_in_the_queue_twice(
         ]  # fmt: skip
     finally:
         broker.process.kill()
+
+
+@pytest.mark.parametrize("pair", ["ours-official", "official-ours"])
+def test_a_slave_of_the_other_make_has_the_same(jars: Path, tmp_path: Path, pair: str) -> None:
+    with killed_at_the_end():
+        group = Group(tmp_path, ours.start_name_server(tmp_path))
+        master, slave = (
+            group.start(make, number, **ON) for number, make in enumerate(pair.split("-"))
+        )
+        replicas.wait_connected(group)
+        sent: dict[str, list[bytes]] = {A: [], B: [], "orders": []}
+        for number in range(40):
+            names = (A, B) if number % 2 else (B,)
+            dispatch(master, number, *names)
+            for name in (*names, "orders"):
+                sent[name].append(b"%d" % number)
+        wire.until(partial(has, master, sent), "all is at the master")
+        wire.until(partial(has, slave, {A: sent[A], B: sent[B]}), "the slave has light queues")
+        replicas.assert_equal_files(group)
 
 
 def test_an_official_client_pulls_from_ours(
