@@ -308,8 +308,9 @@ class StoreWriter:
         `accepted` it may exceed maxMessageSize: that was changed since the message was taken.
 
         With light queues, those that the property INNER_MULTI_DISPATCH names get an entry, too, and
-        the record their queue offsets. Names that cannot be light queues' are left out; so are
-        those of new ones, if there are as many as allowed and the message is `accepted`.
+        the record their queue offsets. Names that cannot be light queues' are left out. What a
+        message is refused for, too many of them or too long properties, only leaves them out if the
+        message is `accepted`.
         """
         if self.refusal and not self._try_again():
             refused = self._refusal_of(properties)
@@ -336,7 +337,12 @@ class StoreWriter:
                 return self._unusable_queue(topic, queue_id, error)
             if light_queues:
                 offsets = {each.topic: each.next_offset for each in light_queues}
-                properties = with_offsets(properties, offsets)
+                with_light = with_offsets(properties, offsets)
+                if accepted and len(with_light.encode("utf-8", "replace")) > MAX_PROPERTIES:
+                    self._lines.warning("a message to %s has no room for light queues", topic)
+                    light_queues = None
+                else:
+                    properties = with_light
         property_bytes = properties.encode("utf-8", "replace")
         # After a power failure, zeros in properties count as bytes that were not written, unless a
         # checksum shows that they were stored.
@@ -406,22 +412,17 @@ class StoreWriter:
         text = find(properties, INNER_MULTI_DISPATCH)
         if text is None or sys_flag & _SPECIAL or not is_dispatched(topic):
             return []
-        queues = []
-        for name in list(dict.fromkeys(dispatched_to(text)))[:MOST_LIGHT_QUEUES]:
-            if not is_light_queue(name):
-                continue
-            queue = self._table.find(name, LIGHT_QUEUE_ID)
-            if queue is None:
-                most = self._config.max_lmq_consume_queue_num
-                if self._table.light_queues < most:
-                    queue = self._table.find_or_create(name, LIGHT_QUEUE_ID)
-                elif accepted:
-                    continue
-                else:
-                    raise _TooManyLightQueues(f"light queue {name} is not made: there are {most}")
+        table, most = self._table, self._config.max_lmq_consume_queue_num
+        every = list(dict.fromkeys(filter(is_light_queue, dispatched_to(text))))[:MOST_LIGHT_QUEUES]
+        new = [name for name in every if table.find(name, LIGHT_QUEUE_ID) is None]
+        if new and table.light_queues + len(new) > most:
+            if not accepted:
+                raise _TooManyLightQueues(f"light queue {new[0]} is not made: {most} are allowed")
+            every = [name for name in every if name not in new]
+        queues = [table.find_or_create(name, LIGHT_QUEUE_ID) for name in every]
+        for queue in queues:
             if queue.next_offset >= queue.room:
                 queue.make_room()
-            queues.append(queue)
         return queues
 
     def put_batch(

@@ -20,7 +20,7 @@ from .harness.replicas import Group
 from .harness.sending import commit, send
 
 FILES = {"mappedFileSizeCommitLog": 131072, "mappedFileSizeConsumeQueue": 4000}
-ON = {"enableLmq": True, "enableMultiDispatch": True}
+ON: dict[str, Any] = {"enableLmq": True, "enableMultiDispatch": True}
 A, B = "%LMQ%a", "%LMQ%$orders$b"
 RELEASES = pytest.mark.parametrize("version", [VERSION, NEWEST])
 

@@ -173,8 +173,22 @@ async def test_the_number_of_light_queues_is_bounded(bench: StoreBench) -> None:
     store = bench.open(**ON, max_lmq_consume_queue_num=1)
     assert not dispatched(store, B).ok
     store.delete_topic(A)
+    assert not dispatched(store, f"{A},{B}").ok
     assert dispatched(store, B).ok
     assert not dispatched(store, A).ok
+
+
+async def test_an_acknowledged_message_is_stored_without_room_for_light_queues(
+    bench: StoreBench,
+) -> None:
+    store = bench.open(**ON, mapped_file_size_commit_log=1 << 20)
+    text = f"INNER_MULTI_DISPATCH\x01{A}\x02k\x01"
+    text += "v" * (32_767 - len(text) - 1) + "\x02"
+    assert put(store, properties=text).status is PutStatus.MESSAGE_ILLEGAL
+    assert put(store, properties=text, accepted=True).ok
+    assert store.max_offset(A, 0) == 0
+    (record,) = bench.read_all(store)
+    assert record.properties_text == text
 
 
 async def test_a_light_queue_takes_no_message_of_its_own(bench: StoreBench) -> None:
