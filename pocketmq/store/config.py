@@ -209,6 +209,7 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
             self.root / "checkpoint",
             self.copied_file,
             self.root / "queuebounds",
+            self.root / "queuebegins",
             self.root / "timerwheel",
             config / "timercheck",
             *(config / name for name in TABLES),

@@ -118,6 +118,12 @@ class MappedFile:
         with self._sync_lock:
             self._close_descriptor()
 
+    def keep_descriptor(self) -> None:
+        """Undo `save_descriptor`: the file is written to again. Raises OSError."""
+        with self._sync_lock:
+            if self._fd < 0:
+                self._fd = self._files.open_again(self.path)
+
     def _close_descriptor(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -544,9 +550,17 @@ class Files:
 def make_directories(directory: Path) -> tuple[Path, ...]:
     """Create a directory and its missing parents; return the directories that got new entries, and
     must be synced for these to survive a power failure."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    return tuple(path.parent for path in missing)
+    parent = directory.parent
+    try:
+        directory.mkdir()
+    except FileNotFoundError:
+        above = make_directories(parent)
+        return (*make_directories(directory), *above)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+        return ()
+    return (parent,)
 
 
 def check_places(directories: Iterable[Path], files: Iterable[Path]) -> None:

@@ -33,9 +33,10 @@ from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
-from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
+from pocketmq.store.queue.consume_queue import MOST_OFFSET, ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.queue.queue_begins import QueueBegins
 from pocketmq.store.queue.queue_bounds import BoundsFile, BoundsTable
 from pocketmq.store.queue.queue_view import QueuesByTopic
 from pocketmq.store.reader import StoreReader
@@ -172,6 +173,7 @@ class MessageStore:
             pace=index_pace,
             make_worker=index_worker,
         )
+        self._begins = QueueBegins(files, config.root)
         self.cleanup = Cleanup(
             config,
             files,
@@ -335,6 +337,27 @@ class MessageStore:
         all are open. Opening one takes up to 0.2 ms. Raises as `queues`."""
         return self._table.open_some(topic, most)
 
+    def begin_queues(self, begins: Mapping[tuple[str, int], int]) -> None:
+        """Have the next message of a queue without messages get this offset, by topic and queue id:
+        those before it are in a part of a master's log that was not copied. Raises as `queues`."""
+        lacking = {
+            (topic, queue_id): offset
+            for (topic, queue_id), offset in begins.items()
+            if self._begin_queue(topic, queue_id, offset)
+        }
+        if lacking:
+            self._begins.add(lacking)
+
+    def _begin_queue(self, topic: str, queue_id: int, offset: int) -> bool:
+        try:
+            queue = self._table.find_or_create(topic, queue_id)
+        except ValueError:
+            return False  # the name is no topic's
+        if queue.next_offset or not 0 < offset < MOST_OFFSET:
+            return False
+        queue.start_at(offset)
+        return True
+
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Their files go in the next round
         of `cleanup`, which `cleanup.wake` begins at once. Raises OSError."""
@@ -389,9 +412,10 @@ class MessageStore:
             # those of foreign queues, so it leaves the traces of the crash.
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
             self.recovery_progress.begin()
+            deleted = read_deleted_topics(root)
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean,
-                copied=config.copied_file.exists(), deleted=read_deleted_topics(root),
+                copied=config.copied_file.exists(), deleted=deleted,
                 whole_crc=config.force_verify_prop_crc,
                 progress=self.recovery_progress,
             )  # fmt: skip
@@ -399,6 +423,10 @@ class MessageStore:
                 recovery.run()
             finally:
                 self.recovery_progress.end()
+            self._begins.load(deleted)
+            for topic, begins in self._begins.table.items():
+                for queue_id, offset in begins.items():
+                    self._begin_queue(topic, queue_id, offset)
             self._flusher.flushed = self._checkpoint.confirm_physical_offset
             if recovery.left_unflushed:
                 self._queue_flusher.flush_files_first(config.consume_queue_directory, self._files)
@@ -544,8 +572,8 @@ class MessageStore:
     def follow(self) -> None:
         """Be the copy of a master's log from now on, on the running event loop: `replica` takes its
         bytes, and puts are refused. Raises OSError."""
-        self._files.replace(self.config.copied_file, b"")
         self.refuse("this broker is a slave: its messages come from the master")
+        self._files.replace(self.config.copied_file, b"")
         self.replica.start()
 
     def lead(self) -> None:

@@ -462,6 +462,68 @@ async def test_the_checks_of_topics_alternate(
     assert asked[4:] == bodies[2:]
 
 
+async def test_who_becomes_due_in_a_round_does_not_wait_for_its_end(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    for _ in range(100):
+        await producer.begin(topic, clock, b"many")
+    clock.forward(10 * SECOND)
+    await producer.begin(topic + "_other", clock, b"late")
+    round_ = asyncio.create_task(broker.components.transactions.checks.check())
+    checks = [await producer.checks.get()]
+    clock.forward(10 * SECOND)
+    await round_
+    checks += await producer.asked(broker)
+    asked = [bytes(check.half.body) for check in checks[:101]]
+    assert asked.count(b"late") == 1
+    assert asked[-1] == b"many"
+
+
+async def test_a_round_that_takes_long_checks_copies_after_the_interval(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    for _ in range(100):
+        await producer.begin(topic, clock, b"many")
+    await producer.begin(topic + "_other", clock, b"single")
+    clock.forward(10 * SECOND)
+    round_ = asyncio.create_task(broker.components.transactions.checks.check())
+    asked = []
+    while b"single" not in asked:
+        asked.append(bytes((await producer.checks.get()).half.body))
+    clock.forward(broker.config.transaction_check_interval)
+    asked += [bytes((await producer.checks.get()).half.body) for _ in range(99)]
+    assert asked.count(b"single") == 2
+    await round_
+
+
+async def test_deleted_half_messages_do_not_hold_up_who_becomes_due_in_a_round(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    await producer.begin(topic + "_first", clock)
+    for _ in range(100):
+        await producer.begin(topic, clock)
+    clock.forward(10 * SECOND)
+    await producer.begin(topic + "_other", clock, b"late")
+    await producer.request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": topic})
+    round_ = asyncio.create_task(broker.components.transactions.checks.check())
+    await producer.checks.get()
+    clock.forward(10 * SECOND)
+    assert bytes((await producer.checks.get()).half.body) == b"late"
+    assert not round_.done()
+    await round_
+
+
+async def test_a_producer_whose_clock_is_ahead_does_not_hold_up_others(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    for seconds in range(0, 60, 5):
+        await producer.begin(topic, Clock(clock() + seconds * SECOND), b"ahead")
+    await producer.begin(topic, clock, b"behind")
+    clock.forward(10 * SECOND)
+    asked = [bytes(check.half.body) for check in await producer.asked(broker)]
+    assert asked[-1] == b"behind"
+
+
 async def test_a_round_that_is_broken_off_loses_and_doubles_nothing(
     broker: Broker, producer: Producer, clock: Clock, topic: str
 ) -> None:

@@ -134,6 +134,16 @@ async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
     assert cluster["a"].seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP] >= 4
 
 
+async def test_where_a_broker_that_is_gone_is_looked_up_again(cluster: FakeCluster) -> None:
+    """Before the next poll of all routes, which is half a minute later."""
+    await cluster["a"].stop()
+    cluster.put("T", "a")
+    async with consumer(cluster, Pauses(incomplete_round=0.01)) as c:
+        await c.subscribe("T")
+        cluster.put("T", "b")
+        await until(lambda: {queue.broker_name for queue in c.assignment} == {"b"})
+
+
 async def test_unassign_leaves_the_share_to_others(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         await c.subscribe("T")

@@ -277,6 +277,13 @@ BUGS: Final = {
         "A1 C",
         lambda plan: "parents" in plan.flows,
     ),
+    "acknowledged in name only": Bug(
+        "pocketmq.proxy.service.consuming",
+        "                await self._acknowledge(client, group, topic, handle)\n",
+        "",
+        "A6",
+        lambda plan: plan.has_proxies,
+    ),
     "disk that stays full": Bug(
         "pocketmq.store.writer",
         "return time.monotonic() >= self._retry_at and self._recover()",

@@ -30,6 +30,8 @@ from pocketmq.client.errors import (
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.send_result import SendStatus
 from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.receipt_handle import decode_receipt_handle
+from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.frames.frame import Command
@@ -39,6 +41,7 @@ from tests.broker.pop.consuming import PopClient
 from .cluster import BROKER_NAME, Cluster
 from .engine.machine import Machine
 from .engine.scheduler import MILLISECOND, SECOND
+from .grpc import CallFailed, GrpcConsumer, GrpcProducer
 from .history import (
     WRONG_QUEUE,
     Commit,
@@ -58,6 +61,8 @@ TIMEOUT: Final = 6.0
 LEVELS: Final = (0, 1, 5, 10)
 """Seconds of the delay levels that are used, by level."""
 INVISIBLE: Final = 6.0
+GRPC_INVISIBLE: Final = 10
+"""The least that a proxy takes, seconds."""
 SLOW: Final = 0.98
 LONG_WORK: Final = 3.0
 """How long a message takes now and then: offsets are committed, and clients die, meanwhile."""
@@ -125,6 +130,8 @@ class Clients:
                 await self._pull(machine, client)
             case "pop":
                 await self._pop(machine, client)
+            case "receive":
+                await self._receive(machine, client)
             case _:
                 await Operator(self.plan, self.cluster, self.history, client, machine).run()
 
@@ -140,8 +147,12 @@ class Clients:
         if client.flow == "parents":
             options["batch_bytes"] = SMALL_BATCH
         group = f"producers-{client.flow}"
-        producer: Producer
-        if client.flow == "transacted":
+        producer: Producer | GrpcProducer
+        if client.flow == "grpc":
+            producer = GrpcProducer(
+                self.cluster, client_id(machine), client.flow, client.retries, TIMEOUT / 3
+            )
+        elif client.flow == "transacted":
             producer = TransactionProducer(group, check=self._check, **options)
         else:
             producer = Producer(group, **options)
@@ -305,6 +316,44 @@ class Clients:
             delivery.acknowledged = True
             self.history.done(delivery, self.now)
 
+    async def _receive(self, machine: Machine, client: Client) -> None:
+        leaving = self.leaving[client.name]
+        consumer = GrpcConsumer(
+            self.cluster, client_id(machine), client.flow, client.group, TIMEOUT
+        )
+        async with consumer:
+            while not leaving.is_set():
+                try:
+                    for message in await consumer.receive(GRPC_INVISIBLE, 2):
+                        await self._received(machine, client, consumer, message)
+                except CallFailed:
+                    await asyncio.sleep(0.5)
+
+    async def _received(
+        self, machine: Machine, client: Client, consumer: GrpcConsumer, message: pb.Message
+    ) -> None:
+        process = machine.process
+        assert process is not None
+        system = message.system_properties
+        handle = decode_receipt_handle(system.receipt_handle)
+        topic = handle.stored_topic(client.flow, client.group)
+        place = Place(topic, BROKER_NAME, handle.queue_id, handle.queue_offset)
+        delivery = Delivery(
+            self.now, name_of(message.body), client.group, client.name, process.life, place,
+            message.body, system.delivery_attempt - 1,
+            visible_again=handle.next_visible_time * MILLISECOND,
+        )  # fmt: skip
+        self.history.delivered(delivery)
+        if machine_random(machine) < 0.05:
+            return  # it comes again
+        try:
+            delivery.acknowledged = await consumer.acknowledge(message)
+        except CallFailed:
+            self.history.done(delivery, self.now)  # it may have arrived
+            raise
+        if delivery.acknowledged:
+            self.history.done(delivery, self.now)
+
 
 class _Asking:
     """A connection as PopClient wants it."""
@@ -324,7 +373,7 @@ class _Producing:
         clients: Clients,
         machine: Machine,
         client: Client,
-        producer: Producer,
+        producer: Producer | GrpcProducer,
         parents: Parents,
     ) -> None:
         process = machine.process
@@ -333,7 +382,7 @@ class _Producing:
         self._machine = machine
         self._process = process
         self._client = client
-        self._producer = producer
+        self._producer: Any = producer  # whoever sends by gRPC has `send` only
         self._parents = parents
         self._address = ""
         self._leaving = clients.leaving[client.name]
@@ -370,6 +419,10 @@ class _Producing:
                 await self._ask()
             case "parents":
                 await self._many()
+            case "grpc":
+                send = self._made()
+                send.queue_known = False
+                await self._send(send, self._message(send))
             case _ if (share := self._client.delayed) and machine_random(self._machine) < share:
                 await self._delayed()
             case _:
@@ -663,6 +716,13 @@ def name_of(body: bytes) -> str:
 
 def life_of(name: str) -> int:
     return int(name.split(".")[1])
+
+
+def client_id(machine: Machine) -> str:
+    """Of this life of a client that speaks gRPC."""
+    process = machine.process
+    assert process is not None
+    return f"{machine.name}@{process.life}"
 
 
 def machine_random(machine: Machine) -> float:

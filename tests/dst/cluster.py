@@ -7,7 +7,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +17,14 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, load_broker_config
 from pocketmq.cli.servers.server_command import started
 from pocketmq.client.credentials import Credentials
+from pocketmq.local_proxy import LocalProxy
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.serving.long_requests import TURN
 from pocketmq.remoting.serving.server import RemotingServer
 from pocketmq.remoting.settings.properties_file import format_properties
+from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode
 from pocketmq.store.errors import StoreCorrupt
 from tests.broker.controller.controller_stub import ControllerStub
 
@@ -37,6 +39,7 @@ Main = Callable[[], Coroutine[Any, Any, None]]
 NAMES_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 CONTROLLER_PORT: Final = 9878
+GRPC_PORT: Final = 8081
 CONTROLLER: Final = "controller"
 BROKER_NAME: Final = "broker-a"
 ROOT: Final = Credentials("root", "root-password-1")
@@ -213,7 +216,10 @@ class Cluster:
 
     async def _serve(self, machine: Machine, config: BrokerConfig, *, repair: bool) -> None:
         broker = Broker(config, work_clock=self._work_clock(machine))
-        async with started(broker, repair=repair):
+        async with started(broker, repair=repair), AsyncExitStack() as stack:
+            if self.plan.has_proxies:
+                tls = TlsConfig(mode=TlsMode.DISABLED)
+                await stack.enter_async_context(LocalProxy(broker, port=GRPC_PORT, tls=tls))
             self.brokers[machine.name] = broker
             await forever()
 

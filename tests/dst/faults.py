@@ -72,6 +72,7 @@ class Faults:
                     # The controller has to know at once: if it elected what is gone, nobody would
                     # be left in the SyncStateSet.
                     machine.kill()
+                    self._note_shorter_log(machine)
                     machine.disk.wipe()
                     self._later(length, self._boot, machine)
             case "leave":
@@ -184,7 +185,13 @@ class Faults:
         machine.disk.sync_time = SYNC
 
     def _empty_disk(self, machine: Machine) -> None:
+        self._note_shorter_log(machine)
         machine.disk.full = False
+
+    def _note_shorter_log(self, machine: Machine) -> None:
+        if machine.disk.full:
+            files = sorted((machine.root / "store" / LOG).glob("[0-9]*"))
+            self._history.shorter_log |= bool(files) and int(files[0].name) > 0
 
     def _break_disk(self, machine: Machine, operation: str) -> None:
         self._broken_disks.add(machine.name)

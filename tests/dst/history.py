@@ -153,6 +153,9 @@ class History:
     server_faults: when a broker was killed, cut off and so on; see `disturbed`.
     clock_steps: when a server's clock was set; leases do not depend on it.
     full_disks: from when to when a machine's disk was full.
+    shorter_log: a full disk has made a broker remove the beginning of its log. What others still
+        have of it is as good as lost: whoever follows as the master takes over how far the checks
+        of half messages and the delivery of delayed messages have come.
     health: what members said of themselves; see `Health`.
     absences: from when to when the master of a slave was away.
     figures: what brokers said in the end; `facts`: what they should, by machine.
@@ -178,6 +181,7 @@ class History:
     server_faults: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
     clock_steps: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
     full_disks: list[tuple[str, Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    shorter_log: bool = False
     health: list[Health] = field(default_factory=list)
     downs: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
     unknown: list[tuple[Nanoseconds, str]] = field(default_factory=list)

@@ -14,7 +14,7 @@ Seconds = float
 
 FLOWS: Final = ("plain", "batch", "ordered", "delayed", "transacted", "popped", "scratch")
 """Topics, and with them kinds of producers and consumers."""
-ADDED_FLOWS: Final = ("asked", "broadcast", "parents")
+ADDED_FLOWS: Final = ("asked", "broadcast", "parents", "grpc")
 """More of them, each drawn from a stream of its own."""
 OPERATIONS: Final = ("reset", "skip", "clone", "queues", "drain", "set", "forget")
 """What administrators do, beside deleting and creating topics."""
@@ -45,8 +45,8 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 class Client(msgspec.Struct, omit_defaults=True):
     """`role` is produce, guest (a producer without rights of its own), push, orderly, pull, pop,
-    broadcast, answer (a consumer that replies to requests), or administer; `rate` messages a
-    second.
+    receive (by gRPC), broadcast, answer (a consumer that replies to requests), or administer;
+    `rate` messages a second.
 
     Attributes:
         fails: how many of its messages a consumer fails to handle at first, and how many
@@ -107,6 +107,11 @@ class Plan(msgspec.Struct, omit_defaults=True):
     @property
     def flows(self) -> list[str]:
         return list(dict.fromkeys(client.flow for client in self.clients))
+
+    @property
+    def has_proxies(self) -> bool:
+        """Whether brokers serve clients that speak gRPC."""
+        return "grpc" in self.flows
 
     @property
     def synchronous(self) -> bool:
@@ -325,8 +330,8 @@ def _add_drift(plan: Plan, chance: Random) -> None:
 
 
 def _add_flow(plan: Plan, flow: str, chance: Random) -> None:
-    """Requests and who replies to them, broadcast consumers, or producers that send many batches at
-    once, and what goes wrong with some of these clients."""
+    """Requests and who replies to them, broadcast consumers, producers that send many batches at
+    once, or clients that speak gRPC, and what goes wrong with some of these clients."""
     if chance.random() < 0.8:
         return
     rate = chance.choice((1.0, 4.0, 10.0))
@@ -334,7 +339,8 @@ def _add_flow(plan: Plan, flow: str, chance: Random) -> None:
         Client(f"send-{flow}-{number}", "produce", flow, rate=rate, retries=chance.choice((0, 2)))
         for number in range(chance.choice((1, 1, 2)))
     ]
-    role = {"asked": "answer", "broadcast": "broadcast", "parents": "push"}[flow]
+    roles = {"asked": "answer", "broadcast": "broadcast", "parents": "push", "grpc": "receive"}
+    role = roles[flow]
     added += [
         Client(f"{role}-{flow}-{number}", role, flow, f"{role}-{flow}")
         for number in range(chance.randint(1, 3))

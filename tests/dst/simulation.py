@@ -40,8 +40,8 @@ DRAIN: Final = 120 * SECOND
 QUIET: Final = 11 * SECOND
 """How long something may be unwritten: flushCommitLogThoroughInterval."""
 LOOKS: Final = 4
-"""How often members are asked again whether something waits: brokers write for themselves as
-well."""
+"""How often members are asked again: brokers write for themselves as well, and a slave whose
+connection has died may need some seconds to be back."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
 BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
@@ -173,7 +173,9 @@ class Simulation:
         scheduler.run(scheduler.now + DRAIN, self._none_comes_again)
         self._ask_members()
         for _ in range(LOOKS):
-            if not any(checkers.nothing_is_kept(plan, self.history)):
+            kept = checkers.nothing_is_kept(plan, self.history)
+            untrue = checkers.figures_are_true(plan, self.history)
+            if not any(kept) and not any(untrue):
                 break
             scheduler.run(scheduler.now + QUIET)
             self._ask_members()
@@ -203,11 +205,14 @@ class Simulation:
     @property
     def _may_lose(self) -> bool:
         """Whether power was cut while messages were acknowledged before they were on the disk,
-        groups may have read at the lost master what the slave did not have, or a full disk made a
-        broker remove its oldest messages."""
-        history = self.history
-        cut = bool(history.power_cuts) and not self._plan.synchronous
-        return cut or bool(history.losses or history.full_disks)
+        groups may have read at the lost master what the slave did not have, a full disk made a
+        broker remove its oldest messages, or a member began with the newest file of the log."""
+        history, plan = self.history, self._plan
+        cut = bool(history.power_cuts) and not plan.synchronous
+        shorter = plan.settings.get("syncFromLastFile") == "true" and any(
+            fault.kind == "new disk" for fault in plan.faults
+        )
+        return cut or shorter or bool(history.losses or history.full_disks)
 
     def _open_sends(self) -> list[str]:
         """Those that a living producer waits for."""

@@ -14,7 +14,14 @@ from pocketmq.proxy.service.renewal import AT_ONCE, MAX_AGE, SOON, Renewal
 from pocketmq.remoting.errors import RemotingTimeout
 from tests.client.waiting import until
 
-CLIENT = cast(Client, object())
+
+class ClientOf:
+    def __init__(self, user: str) -> None:
+        self.counted_for = user
+
+
+CLIENT = cast(Client, ClientOf("a"))
+ANOTHER = cast(Client, ClientOf("b"))
 
 
 class Broker:
@@ -25,6 +32,8 @@ class Broker:
         self.fails = False
         self.changes: list[int] = []
         self.pop_times: list[int] = []
+        self.groups: list[str] = []
+        self.after: dict[int, int] = {}  # the time after so many changes
         self.answers = asyncio.Event()
         self.answers.set()
         self.forbidden: set[str] = set()
@@ -38,6 +47,8 @@ class Broker:
     ) -> ReceiptHandle:
         self.changes.append(invisible)
         self.pop_times.append(handle.pop_time)
+        self.groups.append(group)
+        self.now = self.after.get(len(self.changes), self.now)
         await self.answers.wait()
         if self.fails:
             raise RemotingTimeout("no answer")
@@ -177,3 +188,39 @@ async def test_the_messages_of_a_client_that_is_gone_are_visible_soon() -> None:
     await broker.renewal.release(CLIENT)
     assert broker.changes == [SOON] * 3
     assert len(broker.renewal) == 0
+
+
+async def test_the_handles_of_users_alternate() -> None:
+    broker = Broker()
+    for offset in range(3 * AT_ONCE):
+        broker.renewal.add(CLIENT, "many", "t", handle(offset))
+    for offset in range(2):
+        broker.renewal.add(ANOTHER, "few", "t", handle(offset))
+    await broker.at(55)
+    assert broker.groups == ["many", "few", "many", "few", *["many"] * (3 * AT_ONCE - 2)]
+
+
+async def test_a_handle_that_becomes_due_while_others_are_renewed_does_not_wait_for_them() -> None:
+    broker = Broker()
+    for offset in range(3 * AT_ONCE):
+        broker.renewal.add(CLIENT, "many", "t", handle(offset))
+    broker.renewal.add(ANOTHER, "few", "t", handle()._replace(pop_time=5_000))
+    broker.after[AT_ONCE] = 60_000
+    await broker.at(52)
+    assert broker.groups.index("few") < 2 * AT_ONCE
+    assert len(broker.groups) == 3 * AT_ONCE + 1
+
+
+async def test_a_round_that_fails_is_continued() -> None:
+    broker = Broker()
+    for offset in range(2 * AT_ONCE):
+        broker.renewal.add(CLIENT, "g", "t", handle(offset))
+    broker.answers.clear()
+    round = asyncio.ensure_future(broker.at(55))
+    await until(lambda: len(broker.changes) == AT_ONCE)
+    round.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await round
+    broker.answers.set()
+    await broker.at(56)
+    assert len(broker.changes) == 3 * AT_ONCE

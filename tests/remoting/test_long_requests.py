@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -40,13 +41,14 @@ class Work:
 class Client:
     """A connection."""
 
-    def __init__(self, address: str = "10.0.0.1") -> None:
-        self.peer = (address, 1)
+    def __init__(self, owner: str = "10.0.0.1") -> None:
+        self.owner = owner
+        self.peer = ("10.0.0.1", 1)
         self.closed = False
 
 
-def connection(*address: str) -> Any:
-    return Client(*address)
+def connection(*owner: str) -> Any:
+    return Client(*owner)
 
 
 async def test_others_are_served_between_the_steps() -> None:
@@ -60,11 +62,11 @@ async def test_others_are_served_between_the_steps() -> None:
     assert turns >= 10
 
 
-async def test_one_request_works_at_a_time_and_addresses_and_connections_take_turns() -> None:
+async def test_one_request_works_at_a_time_and_owners_and_connections_take_turns() -> None:
     work = Work()
-    greedy, same_address, other = connection(), connection(), connection("10.0.0.2")
+    greedy, same_owner, other = connection(), connection(), connection("other")
     tasks = [work.start(f"greedy{number}", greedy, 2) for number in range(3)]
-    tasks += [work.start("same", same_address), work.start("other", other)]
+    tasks += [work.start("same", same_owner), work.start("other", other)]
     await asyncio.gather(*tasks)
     assert work.done == [
         *("greedy0", "greedy0"),
@@ -138,6 +140,36 @@ async def test_begun_requests_of_one_connection_keep_their_order_and_end_without
     assert await asyncio.gather(*(rest for rest in rests if not isinstance(rest, Done))) == [*"abc"]
     assert [name for name in work.done if name != "c"] == [*"aabb"]
     assert work.queue.begin(request_of(one), work.steps("d", 0)) == Done("d")
+
+
+async def test_a_short_request_does_not_wait_for_long_ones_that_were_begun() -> None:
+    """Neither those of other users, nor those of other connections of its user."""
+    work = Work()
+    greedy = [connection("greedy") for _ in range(8)] + [connection() for _ in range(3)]
+    ends = [
+        work.queue.begin(request_of(client), work.steps("long", 100))
+        for client in greedy
+        for _ in range(2)
+    ]
+    tasks = [asyncio.ensure_future(end) for end in ends if not isinstance(end, Done)]
+    short = work.queue.begin(request_of(connection()), work.steps("short", 3))
+    before = len(work.done)
+    assert not isinstance(short, Done)
+    assert await short == "short"
+    assert len(work.done) - before <= 2 * 2 * 4 + 2  # two turns, of two owners, four connections
+    assert await asyncio.gather(*tasks) == ["long"] * 22
+
+
+async def test_who_has_had_much_time_waits_for_others_and_not_for_ever() -> None:
+    work = Work()
+    ends = [
+        work.queue.begin(request_of(connection(owner)), work.steps(owner, count))
+        for owner, count in (("a", 30), ("b", 10), ("b", 10), ("c", 5))
+    ]
+    await asyncio.gather(*(end for end in ends if not isinstance(end, Done)))
+    rest = work.done[len(ends) :]
+    assert Counter(rest[:12]) == {"a": 4, "b": 4, "c": 4}
+    assert rest[-1] == "a"
 
 
 async def test_a_request_for_which_there_is_no_room_is_not_begun() -> None:

@@ -117,6 +117,18 @@ def test_the_collector_is_as_before_afterwards() -> None:
     assert during[0][0] > usual[0]
 
 
+def test_objects_that_live_are_looked_at_few_at_a_time() -> None:
+    """A collection of a hundred thousand takes 50 ms, in which nobody is served."""
+    most: list[int] = []
+
+    async def main(stop: asyncio.Event) -> None:
+        young, older, _ = gc.get_threshold()
+        most.append(young * (older + 1))
+
+    run(main)
+    assert most[0] <= 20_000
+
+
 def test_collections_that_were_off_while_loading_are_on_while_it_runs() -> None:
     during: list[bool] = []
 

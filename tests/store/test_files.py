@@ -139,6 +139,30 @@ def test_the_first_sync_of_a_file_includes_the_new_names(
     assert make_directories(tmp_path / "a" / "b") == ()
 
 
+def test_directories_are_made_without_a_look_at_those_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each queue has some, and a client may create five hundred topics a second."""
+    made: list[Path] = []
+    mkdir = Path.mkdir
+
+    def noted(self: Path, *arguments: Any, **options: Any) -> None:
+        made.append(self)
+        mkdir(self, *arguments, **options)
+
+    topic = tmp_path / "topic"
+    monkeypatch.setattr(Path, "mkdir", noted)
+    monkeypatch.setattr(Path, "exists", lambda self: pytest.fail(f"looks for {self}"))
+    assert make_directories(topic / "0") == (topic, tmp_path)
+    assert made == [topic / "0", topic, topic / "0"]
+    made.clear()
+    assert make_directories(topic / "1") == (topic,)
+    assert made == [topic / "1"]
+    (topic / "2").touch()
+    with pytest.raises(FileExistsError):
+        make_directories(topic / "2")
+
+
 def test_a_sync_that_failed_is_not_tried_again(bench: Any, tmp_path: Path) -> None:
     """The kernel says only once that data are lost."""
     file = bench.files.create(tmp_path / "0", 0, SIZE)

@@ -163,6 +163,7 @@ LINKED = {
     "config/topics.new": None,
     "config/topics.json.tmp": None,
     "queuebounds.tmp": None,
+    "queuebegins.tmp": None,
     "abort.tmp": None,
 }
 

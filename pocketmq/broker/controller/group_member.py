@@ -79,8 +79,16 @@ class RoleTaker(Protocol):
     def begin(self, identity: GroupIdentity) -> None:
         """Set the id. Raises OSError, StoreError."""
 
+    @property
+    def is_half_taken(self) -> bool:
+        """Whether an error has interrupted the change to the current role."""
+
+    async def finish_role(self) -> None:
+        """Finish the change to the current role. Raises RoleRefused, OSError."""
+
     async def take_role(self, told: RoleTold) -> None:
-        """Take the role, unless it is outdated. Raises RoleRefused, OSError."""
+        """Take the role, unless it is outdated: then finish the change to the current one. Raises
+        RoleRefused, OSError."""
 
     def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
         """Process the answer to `GroupMember.ask_for_set`; None if there was none."""
@@ -239,9 +247,12 @@ class GroupMember:
             )
 
     async def _take(self, told: RoleTold) -> None:
+        await self._change(lambda: self._taker.take_role(told))
+
+    async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
         async with self._roles:
             try:
-                await self._taker.take_role(told)
+                await change()
             except RoleRefused as error:
                 self._silent = True
                 self._lines.error("role from the controller is not accepted: %s", error)
@@ -265,7 +276,8 @@ class GroupMember:
         await self._controllers.find_leader()
 
     async def _review(self) -> None:
-        """Query the role, in case a notification of the controller was lost."""
+        """Query the role, in case a notification of the controller was lost, or it could not be
+        taken."""
         assert self.identity is not None
         try:
             epoch, told = await self._controllers.replica_info()
@@ -278,6 +290,9 @@ class GroupMember:
             told = await self._controllers.elect(self.identity)
         if told is not None:
             await self._take(told)
+        elif self._taker.is_half_taken:
+            # While this broker is silent, there may be nobody else to elect.
+            await self._change(self._taker.finish_role)
 
     async def _ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
         told, refused = None, False

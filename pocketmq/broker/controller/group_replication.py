@@ -178,6 +178,7 @@ class GroupReplication:
             periods=self._periods,
         )
         self._services: Services | None = None
+        self._due: Lead | Follow | None = None  # the change of the role that is not finished
         self._searching: KeptTask | None = None
 
     # --- start and stop -----------------------------------------------------------------------
@@ -275,8 +276,27 @@ class GroupReplication:
         """Process a notification of a controller."""
         self._member.told(told)
 
+    @property
+    def is_half_taken(self) -> bool:
+        """Whether an error has interrupted the change to the current role."""
+        return self._due is not None
+
+    async def finish_role(self) -> None:
+        """Finish the change to the current role. Raises RoleRefused, OSError."""
+        services = self._services
+        assert services is not None
+        try:
+            if isinstance(self._due, Lead):
+                await self._lead(self._due, services)
+            elif self._due is not None:
+                await self._follow(self._due, services)
+        except StoreError as error:
+            raise RoleRefused(str(error)) from error
+        self._due = None
+
     async def take_role(self, told: RoleTold) -> None:
-        """Take a role, unless it is outdated. Raises RoleRefused, OSError."""
+        """Take a role, unless it is outdated: then finish the change to the current one. Raises
+        RoleRefused, OSError."""
         replica, services = self._replica, self._services
         assert replica is not None
         assert services is not None
@@ -294,6 +314,7 @@ class GroupReplication:
                     explain_copy(identity, told.master_address),
                 )
             self.obey(replica.told(told, self._now()))
+            await self.finish_role()
             return
         if elsewhere:
             raise RoleRefused(explain_copy(identity, told.master_address))
@@ -304,26 +325,38 @@ class GroupReplication:
                 await self._stop_following()
                 await self.cut_torn()
             orders = replica.told(told, self._now())
-            for order in orders:
-                if isinstance(order, Lead):
-                    await self._lead(order, services)
-                elif isinstance(order, StayMaster):
-                    log.warning(
-                        "broker stays master of group %s, epoch %d",
-                        self._config.broker_name, order.epoch,
-                    )  # fmt: skip
-                    services.new_reign(order.epoch)
-                elif isinstance(order, Follow):
-                    await self._follow(order, services)
-            self.obey(orders)
         except (StoreError, CutRefused) as error:
             raise RoleRefused(str(error)) from error
+        for order in orders:
+            if isinstance(order, Lead):
+                log.warning(
+                    "broker is master of group %s, epoch %d",
+                    self._config.broker_name, order.epoch,
+                )  # fmt: skip
+                self._due = order
+            elif isinstance(order, StayMaster):
+                log.warning(
+                    "broker stays master of group %s, epoch %d",
+                    self._config.broker_name, order.epoch,
+                )  # fmt: skip
+                if self._due is not None:
+                    self._due = Lead(order.epoch)
+                else:
+                    services.new_reign(order.epoch)
+            elif isinstance(order, Follow):
+                log.warning(
+                    "broker is slave: broker %d at %s is master of group %s, epoch %d",
+                    order.master_id, order.address, self._config.broker_name, order.epoch,
+                )  # fmt: skip
+                self._due = order
+        try:
+            await self.finish_role()
+        finally:
+            self.obey(orders)
+
+    # Both can be repeated after an error.
 
     async def _lead(self, order: Lead, services: Services) -> None:
-        log.warning(
-            "broker is master of group %s, epoch %d",
-            self._config.broker_name, order.epoch,
-        )  # fmt: skip
         store, config = self._store, self._config
         store.confirm(self._readable())
         self._count_members()
@@ -333,10 +366,6 @@ class GroupReplication:
         await services.lead(order.epoch)
 
     async def _follow(self, order: Follow, services: Services) -> None:
-        log.warning(
-            "broker is slave: broker %d at %s is master of group %s, epoch %d",
-            order.master_id, order.address, self._config.broker_name, order.epoch,
-        )  # fmt: skip
         store, config = self._store, self._config
         identity = self._member.identity
         assert identity is not None

@@ -7,6 +7,10 @@ SlaveSynchronize.
 A topic that is missing from the table cannot be read, and after the loss of the master no broker
 knows it. So the slave also requests the topics when the log has messages in a queue that its table
 does not have. The reference does not: its slaves lack a new topic for up to a minute.
+
+A slave whose log does not begin with the master's, as that of a new one, also requests where the
+queues end of which its part of the log has no message. As a master it would give their offsets
+again, and groups that have read further would never get these messages, as with the reference.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -39,8 +44,9 @@ from pocketmq.remoting.bodies.pop import MessageRequestModeSerializeWrapper
 from pocketmq.remoting.bodies.registration import TopicConfigSerializeWrapper
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
+from pocketmq.remoting.bodies.topic import TopicStatsTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import BodyError, RemotingError, error_for
+from pocketmq.remoting.errors import BodyError, RemotingError, TopicNotExist, error_for
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     GetAllSubscriptionGroupRequestHeader,
@@ -49,6 +55,7 @@ from pocketmq.remoting.headers import (
     GetAllTopicConfigResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
+    GetTopicStatsInfoRequestHeader,
     Header,
 )
 from pocketmq.remoting.pool import ConnectionPool
@@ -66,6 +73,7 @@ _ANEW: Final = 3  # times that pages are begun again when the table changed mean
 #: Between two requests for topics that the log shows: who copies an old log meets many topics that
 #: were deleted, and a table of ten thousand topics has two megabytes.
 _TOPICS_SECONDS: Final = 1.0
+_MOST_ENDS: Final = 1_000  # topics that are requested for the ends of queues in one round
 
 
 class NotTheMaster(Exception):
@@ -124,6 +132,7 @@ class MetadataSync:
         self._deleting: Iterator[None] = iter(())  # what is left to do of a deletion
         # Progress that waits until the log is copied up to this physical offset.
         self._ahead: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._ends_known: set[str] = set()  # topics that were requested for the ends of queues
 
     def start(self) -> None:
         """Start; call this on the event loop."""
@@ -156,6 +165,7 @@ class MetadataSync:
     def ask_now(self) -> None:
         """Copy now instead of after the current pause."""
         self._ahead.clear()  # it may be from another master
+        self._ends_known.clear()
         self.log_end = None
         self._all_due = True
         self._wake.set()
@@ -226,6 +236,7 @@ class MetadataSync:
         """Copy every table once; return whether all could be copied."""
         copied = [
             await self._copied("topics", self._copy_topics),
+            await self._copied("ends of queues", self._copy_ends),
             await self._copied("consumer offsets", self._copy_offsets),
             await self._copied("delay levels' progress", self._copy_delay_offsets),
             await self._copied("consumer groups", self._copy_groups),
@@ -369,17 +380,49 @@ class MetadataSync:
                 continue
             if notes:
                 return False
-            answer = await self._pool.request(
-                self.master,
-                RequestCode.GET_MAX_OFFSET,
-                GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
-                timeout=_REQUEST_SECONDS,
-            )
-            if answer.code != ResponseCode.SUCCESS:
-                raise error_for(answer.code, answer.remark, self.master)
+            header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
+            answer = await self._answer(RequestCode.GET_MAX_OFFSET, header)
             if GetMaxOffsetResponseHeader.from_ext(answer.ext_fields).offset > 0:
                 return False
         return True
+
+    async def _copy_ends(self) -> None:
+        """Request the ends of queues that have no messages here. The log shows whatever is sent to
+        them from now on, so each topic is requested once."""
+        what = "ends of queues"
+        commit_log = self._store.commit_log
+        begins_with_masters = commit_log.end > 0 == commit_log.min_offset
+        if begins_with_masters or what in self._ahead:
+            return
+        ends: dict[tuple[str, int], int] = {}
+        for topic in list(islice(self._without_ends(), _MOST_ENDS)):
+            header = GetTopicStatsInfoRequestHeader(topic=topic)
+            with contextlib.suppress(TopicNotExist):  # it was deleted meanwhile
+                answer = await self._answer(RequestCode.GET_TOPIC_STATS_INFO, header)
+                for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items():
+                    ends[topic, queue.queue_id] = offsets.max_offset
+            self._ends_known.add(topic)
+        await self._check_master()
+        if not self.log_end:
+            return  # which messages are included is not known
+
+        def use() -> None:
+            table = self._tables.topics.table
+            self._store.begin_queues({at: end for at, end in ends.items() if at[0] in table})
+
+        self._ahead[what] = self.log_end, use
+        self._use_progress()
+
+    def _without_ends(self) -> Iterator[str]:
+        """Yield the topics of which not all queues have an end here."""
+        for name, topic in self._tables.topics.table.items():
+            if name not in self._ends_known:
+                queues = self._store.queues.get(name, {})
+                for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+                    queue = queues.get(queue_id)
+                    if queue is None or not queue.next_offset:
+                        yield name
+                        break
 
     def _delete_topic(self, name: str, entered: int) -> None:
         queues = self._store.queues.get(name, {})

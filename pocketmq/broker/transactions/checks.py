@@ -1,13 +1,20 @@
 """Checks: finds half messages whose transactions have not ended, and asks their producers.
 
-A round reads the half queue from where the last round stopped, and skips ended transactions. The
-first half message that is too young for a check ends the round. Topics alternate: the checks of one
-do not wait for a hundred thousand of another. For a check, the broker puts a copy of the half
-message, with the number of checks, at the end of the queue, so that no half message blocks those
-after it. A half message that was checked too often, or that is older than the store's retention
-time, goes to TRANS_CHECK_MAX_TIME_TOPIC. If the properties that a copy adds do not fit, the half
-message is checked once, without a copy. The positions in both queues are consumer offsets of the
-group CID_RMQ_SYS_TRANS.
+A round begins every transactionCheckInterval. For a check, the broker puts a copy of the half
+message, with the number of checks, at the end of the half queue, so that no half message blocks
+those after it. Two searches go through the queue, and skip ended transactions: one for half
+messages that were never checked, up to the first that is too young for a check, and one for copies,
+up to the end that the queue had when the round began. Both go on where they stopped, in the next
+round or, if there is so much to check that the round takes long, every LOOK_MS: then copies as old
+as the interval are checked as well. What they find is examined in turn, topic by topic, and the
+copies of a topic are a turn of their own. So a half message does not wait for the checks of other
+topics, however many there are, unless they are more than MOST_DUE.
+
+A half message that was checked too often, or that is older than the store's retention time, goes to
+TRANS_CHECK_MAX_TIME_TOPIC. If the properties that a copy adds do not fit, the half message is
+checked once, without a copy. The positions in both queues are consumer offsets of the group
+CID_RMQ_SYS_TRANS: all half messages before the position were examined. After a crash, a half
+message behind it that has a copy already is not examined again; its copy is.
 
 Three things differ from the reference on purpose. A half message that is put again without a check,
 because its producer requested more time, does not count as checked. Every copy has the offset of
@@ -23,6 +30,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -45,6 +53,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from pocketmq.message.properties import find
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import RequestCode
@@ -58,11 +67,20 @@ from pocketmq.store.results import PutResult, PutStatus
 log = logging.getLogger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-MOST_SKIPPED: Final = 1000  # ended transactions in a run; they take 0.1 ms
-STEP: Final = 16  # half messages, or runs of ended ones, that are looked at in one step, or
-STEP_BYTES: Final = 256 * 1024  # bytes of half messages
-MOST_DUE: Final = 100_000  # half messages whose topics alternate
+STEP: Final = 64  # half messages that are looked at in one step of a search (0.5 ms), or
+STEP_BYTES: Final = 256 * 1024  # bytes of them, or
+MOST_SKIPPED: Final = 4096  # ended ones
+LOOK_MS: Final = 200  # between two searches while half messages are examined
+MOST_DUE: Final = 1 << 20  # half messages that were found and wait for their turn
 _HOUR_MS: Final = 3_600_000
+
+
+class _Search:
+    """A search through the half queue, for copies or for what is none."""
+
+    def __init__(self, offset: int, *, copies: bool) -> None:
+        self.offset = offset  # of the next half message
+        self.copies = copies
 
 
 class TransactionChecks:
@@ -93,12 +111,17 @@ class TransactionChecks:
         self._store_host = store_host
         self._clock = clock
         self.asked = 0
-        self._offset = 0  # of the next half message to examine
-        self._handled: set[int] = set()  # origins that were put again or given up in this round
+        self._offset = 0  # all half messages before it are examined
+        self._end = 0  # of the half queue, when the round began
+        self._searches: list[_Search] = []
+        self._due: Rotation[int] = Rotation()  # offsets of half messages to examine
+        self._due_count = 0
 
     def load(self) -> None:
         """Load the positions in both queues from the group's offsets, and read the later ops."""
         self._offset = self._position(HALF_TOPIC)
+        self._searches = [_Search(self._offset, copies=copies) for copies in (False, True)]
+        self._due, self._due_count = Rotation(), 0
         self._ops.load(self._position(OP_HALF_TOPIC), self._offset)
         self._counts.begin_with(self._ops.read_open())
 
@@ -106,9 +129,8 @@ class TransactionChecks:
         """Run one round of checks."""
         # So that after a crash during the round, ended transactions are not checked.
         self._ops.write()
-        self._handled.clear()
-        # Copies that this round puts belong to the next round.
-        await in_turns(self._round(self._store.max_offset(HALF_TOPIC, QUEUE_ID)))
+        self._end = self._store.max_offset(HALF_TOPIC, QUEUE_ID)
+        await in_turns(self._round())
 
     def _position(self, topic: str) -> int:
         low = self._store.min_offset(topic, QUEUE_ID)
@@ -116,44 +138,79 @@ class TransactionChecks:
         # The offset may be after the end: a power cut lost the last messages of the queue.
         return max(low, min(offset, self._store.max_offset(topic, QUEUE_ID)))
 
-    def _round(self, end: int) -> Steps[None]:
-        """Examine the half messages before `end`, up to one that is too young for a check. One in
-        each step: a copy takes up to 10 ms, if its message is of the greatest size."""
-        more = True
-        while more and self._offset < end:
-            due: Rotation[int] = Rotation()
-            following, more = yield from self._find_due(end, due)
-            for offset in due:
-                half, _ = self._half_at(offset)
-                if half is not None and not self._look_at(half):
-                    self._commit(min(offset, *due))
-                    return  # the next round goes on here, and looks at some of them again
+    def _round(self) -> Steps[None]:
+        """Examine all half messages that are due, until a search finds no more."""
+        while True:
+            found_all = yield from self._search()
+            # A search finds a topic's half messages in order, so the first is the lowest offset.
+            not_examined = chain(self._due.firsts(), (each.offset for each in self._searches))
+            self._commit(min(not_examined))
+            if found_all and not self._due:
+                return
+            began = self._clock()
+            while self._due and not self._is_over(began):
+                # One in each step: a copy takes up to 10 ms, if its message is of the greatest
+                # size.
+                if not self._examine(self._due.take()):
+                    return  # the next round goes on here
                 yield
-            self._commit(following)
 
-    def _find_due(self, end: int, due: Rotation[int]) -> Steps[tuple[int, bool]]:
-        """Find the half messages before `end` to examine, at most MOST_DUE, by topic. Return the
-        offset behind them, and whether the round may go on there."""
-        offset, ended = self._offset, self._ops.ended
-        count = looked = size = 0
-        while offset < end and count < MOST_DUE:
-            looked += 1
-            last = min(offset + MOST_SKIPPED, end)
-            while offset < last and offset in ended:
+    def _is_over(self, began: int) -> bool:
+        """Whether LOOK_MS have passed since `began`, or the clock was set back."""
+        return not 0 <= self._clock() - began < LOOK_MS
+
+    def _search(self) -> Steps[bool]:
+        """Search for half messages that are due, for LOOK_MS. Return whether all were found."""
+        began, searches = self._clock(), self._searches
+        while searches and self._due_count < MOST_DUE and not self._is_over(began):
+            searches = [search for search in searches if self._find_some(search)]
+            yield
+        return not searches
+
+    def _find_some(self, search: _Search) -> bool:
+        """Search on for a millisecond or less. Return whether there may be more."""
+        offset, ended = search.offset, self._ops.ended
+        end = self._store.max_offset(HALF_TOPIC, QUEUE_ID)
+        last = min(offset + MOST_SKIPPED, end)
+        looked = size = 0
+        waits = False
+        while offset < last and looked < STEP and size < STEP_BYTES:
+            if offset in ended:
                 offset += 1
-            if offset < last:
-                half, following = self._half_at(offset)
-                if half is not None:
-                    if self._is_too_young(half):
-                        return offset, False
-                    due.add(half.properties.get(names.REAL_TOPIC, ""), offset)
-                    count += 1
-                    size += half.size
-                offset = following
-            if size >= STEP_BYTES or looked == STEP:
-                looked = size = 0
-                yield
-        return offset, True
+                continue
+            half, following = self._half_at(offset)
+            if half is not None:
+                if waits := self._has_to_wait(half, search):
+                    break
+                if _is_copy(half) == search.copies:
+                    self._due.add(_turn_of(half), offset)
+                    self._due_count += 1
+                size += half.size
+            looked += 1
+            offset = following
+        search.offset = offset
+        return offset < end and not waits
+
+    def _has_to_wait(self, half: Record, search: _Search) -> bool:
+        """Tell whether a half message, and all that come after it, are not yet due."""
+        if not search.copies:
+            return not _is_copy(half) and self._is_too_young(half)
+        age = self._clock() - half.store_timestamp
+        return half.queue_offset >= self._end and age < self._config.transaction_check_interval
+
+    def _examine(self, offset: int) -> bool:
+        """Check the half message at an offset if it has to be; return False if the store refuses
+        that, and the half message keeps its place."""
+        half, _ = self._half_at(offset)
+        done = half is None
+        try:
+            done = half is None or self._look_at(half)
+        finally:
+            if half is not None and not done:
+                self._due.add(_turn_of(half), offset, first=True)
+            else:
+                self._due_count -= 1
+        return done
 
     def _commit(self, offset: int) -> None:
         """All half messages before `offset` are examined."""
@@ -189,8 +246,11 @@ class TransactionChecks:
         """Whether the check of a half message has to wait."""
         timeout = self._config.transaction_time_out
         # If the producer's clock is ahead (negative age), check at once.
+        now = self._clock()
         return (
-            0 <= self._clock() - half.born_timestamp < timeout
+            0 <= now - half.born_timestamp < timeout
+            # Their producers say when they were born, but not how long those behind them wait.
+            and now - half.store_timestamp < timeout
             and immunity_ms(half, timeout) is None
             and not self._ops.covers(half)
             and not is_gone(half, self._put_hooks.destinations)
@@ -205,12 +265,9 @@ class TransactionChecks:
         config = self._config
         properties = half.properties
         age = self._clock() - half.born_timestamp
-        # After a crash that reset the position, there may be two copies: process only one.
         origin = origin_of(half)
-        if self._ops.covers(half):
-            self._ops.checked.discard(origin)
-            return True
-        if origin in self._handled or origin in self._ops.given_up:
+        # After a crash that reset the position, there may be several copies: the newest counts.
+        if not self._ops.is_open(half) or half.queue_offset < self._ops.checked.get(origin, 0):
             return True
         if is_gone(half, self._put_hooks.destinations):
             self._ops.end(half)
@@ -227,11 +284,11 @@ class TransactionChecks:
         put = self._put(half, copy)
         if put.status is PutStatus.MESSAGE_ILLEGAL:
             self._log.error("half message at %d cannot be stored again", half.queue_offset)
-            self._ops.checked.add(origin)
+            self._ops.checked[origin] = half.queue_offset
             self._ask(half, inner_message_of(half), half.queue_offset, half.physical_offset)
             return True
         if put.ok:
-            self._ops.checked.add(origin)
+            self._ops.checked[origin] = put.queue_offset
         if put.ok and is_asked:
             self._ask(half, copy, put.queue_offset, put.physical_offset)
         return put.ok
@@ -239,9 +296,7 @@ class TransactionChecks:
     def _put(self, half: Record, inner: InnerMessage) -> PutResult:
         """Put a message; if the store refuses it, the next round continues here."""
         result = self._put_hooks.put(inner, direct=True)
-        if result.ok:
-            self._handled.add(origin_of(half))
-        else:
+        if not result.ok:
             self._log.warning(
                 "half message cannot be stored again; the next round tries again: %s", result.remark
             )
@@ -255,10 +310,10 @@ class TransactionChecks:
         result = self._put(half, inner)
         if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
             # Perhaps only that queue has no file. Put a copy at the end of the half queue instead.
-            is_copied = self._put(half, copy_of(half)).ok
-            if is_copied:
-                self._ops.checked.add(origin_of(half))
-            return is_copied
+            copied = self._put(half, copy_of(half))
+            if copied.ok:
+                self._ops.checked[origin_of(half)] = copied.queue_offset
+            return copied.ok
         self._ops.give_up(origin_of(half))
         self._counts.end(half.properties.get(names.REAL_TOPIC, ""))
         self._log.error(
@@ -304,3 +359,12 @@ class TransactionChecks:
             self._log.warning(
                 "producer group %s: cannot send a transaction check: %s", group, error
             )
+
+
+def _is_copy(half: Record) -> bool:
+    return origin_of(half) != half.queue_offset
+
+
+def _turn_of(half: Record) -> tuple[bool, str]:
+    """Return whose turn it is when a half message is examined."""
+    return _is_copy(half), find(half.properties_text, names.REAL_TOPIC) or ""

@@ -56,8 +56,9 @@ class Ops:
     Attributes:
         ended: half queue offsets whose transactions have ended.
         passed: the checks have examined all half messages before this offset.
-        checked: origins of open half messages before `passed`: a copy of each waits for its next
-            check, or it was checked without a copy.
+        checked: origins of open half messages that wait for their next check as a copy, or were
+            checked without one, and the half queue offset of the newest copy. Those of all before
+            `passed` are here.
         given_up: origins of half messages after it that were given up.
     """
 
@@ -71,7 +72,7 @@ class Ops:
     ) -> None:
         self.ended: set[int] = set()
         self.passed = 0
-        self.checked: set[int] = set()
+        self.checked: dict[int, int] = {}
         self.given_up: set[int] = set()
         self._store = store
         self._put_hooks = put_hooks
@@ -106,7 +107,7 @@ class Ops:
         """Find, after `load`, the open half messages that the checks have not passed; return their
         number by topic."""
         store = self._store
-        origins: set[int] = set()
+        newest: dict[int, int] = {}  # by origin
         topics: Counter[str] = Counter()
         offset, end = self.passed, store.max_offset(HALF_TOPIC, QUEUE_ID)
         while True:
@@ -120,13 +121,13 @@ class Ops:
             for buffer in found.buffers:
                 for half in iter_records(buffer):
                     origin = origin_of(half)
-                    if self.covers(half) or origin in origins:
+                    if self.covers(half):
                         continue
-                    origins.add(origin)
-                    topics[find(half.properties_text, names.REAL_TOPIC) or ""] += 1
+                    if origin not in newest:
+                        topics[find(half.properties_text, names.REAL_TOPIC) or ""] += 1
+                    newest[origin] = half.queue_offset
             offset = max(found.next_begin_offset, offset + 1)
-        # The origins of copies may be before the position of the checks.
-        self.checked = {origin for origin in origins if origin < self.passed}
+        self.checked = {origin: at for origin, at in newest.items() if at != origin}
         return topics
 
     def end(self, half: Record) -> None:
@@ -134,7 +135,7 @@ class Ops:
         origin = origin_of(half)
         offsets = {half.queue_offset, origin}
         self.ended |= offsets
-        self.checked.discard(origin)
+        self.checked.pop(origin, None)
         for offset in offsets:
             self._waiting.append(offset)
             self._waiting_size += len(str(offset)) + 1
@@ -155,7 +156,7 @@ class Ops:
 
     def give_up(self, origin: int) -> None:
         """A half message is given up: nothing ends it but what comes after `resumed`."""
-        self.checked.discard(origin)
+        self.checked.pop(origin, None)
         self.given_up.add(origin)
 
     def pass_before(self, offset: int) -> None:
@@ -167,7 +168,7 @@ class Ops:
         """Reopen the transaction of a half message that was given up and is put again."""
         origin = number(properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
         if origin is not None:
-            self.checked.add(origin)
+            self.checked[origin] = origin
             self.given_up.discard(origin)
 
     async def was_ended(self, origin: int, physical_offset: int) -> bool:

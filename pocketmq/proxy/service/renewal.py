@@ -5,6 +5,9 @@ extends the time before it ends, repeatedly, for up to three hours. When the cli
 outcome of the message, the proxy uses the renewed handle. When the client is gone, its messages are
 made visible. All of this is in memory only: after a crash of the proxy, messages become visible
 when their time ends.
+
+Users (without authentication: addresses) alternate: a handle of one does not wait, and end, while a
+hundred thousand of another are renewed.
 """
 
 from __future__ import annotations
@@ -13,16 +16,18 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import islice
 from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.receipt_handle import ReceiptHandle
 from pocketmq.proxy.service.clients import Client
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.rotation import Rotation
 
 log = logging.getLogger("pocketmq.proxy")
 
-#: Seconds between two rounds over all handles.
+#: Seconds between two searches through all handles.
 INTERVAL: Final = 5.0
 #: Handles that expire within this many ms are renewed.
 AHEAD: Final = 10_000
@@ -33,7 +38,7 @@ MAX_FAILURES: Final = 3
 MAX_AGE: Final = 3 * 3_600_000
 #: Time after which the messages of a client that is gone become visible, in ms.
 SOON: Final = 1_000
-#: Concurrent requests to brokers in a round.
+#: Concurrent requests to brokers.
 AT_ONCE: Final = 100
 #: The most handles of one client; further messages become visible after a minute.
 MAX_HANDLES: Final = 100_000
@@ -51,9 +56,10 @@ class _Renewed:
 
     Attributes:
         ended: set when the renewal in progress has ended; None if none is in progress.
+        is_due: it was found to be due, and waits for its turn.
     """
 
-    __slots__ = ("begun", "ended", "failures", "group", "handle", "renewals", "topic")
+    __slots__ = ("begun", "ended", "failures", "group", "handle", "is_due", "renewals", "topic")
 
     def __init__(self, group: str, topic: str, handle: ReceiptHandle) -> None:
         self.group = group
@@ -63,6 +69,7 @@ class _Renewed:
         self.renewals = 0
         self.failures = 0
         self.ended: asyncio.Event | None = None
+        self.is_due = False
 
     async def counting(self) -> ReceiptHandle:
         """Return the current handle, after any renewal in progress."""
@@ -93,6 +100,7 @@ class Renewal:
         self._now = now
         self._log = LimitedLog(log)
         self._of: dict[Client, dict[_Key, _Renewed]] = {}
+        self._due: Rotation[Callable[[], Awaitable[None]]] = Rotation()
 
     def __len__(self) -> int:
         return sum(map(len, self._of.values()))
@@ -128,23 +136,35 @@ class Renewal:
         """Renew the handles that are due; drop those that are too old, that cannot be renewed, or
         whose client lost the right to them.
 
-        One round at a time.
+        If that takes long, it includes handles that become due meanwhile. One round at a time.
         """
-        now = self._now()
-        due = []
+        searched = self._now()
+        self._search(searched)
+        while self._due:
+            await asyncio.gather(*(change() for change in islice(self._due, AT_ONCE)))
+            now = self._now()
+            if now - searched >= INTERVAL * 1000:
+                searched = now
+                self._search(now)
+
+    def _search(self, now: int) -> None:
+        """Find the handles that are due, or have to be dropped."""
         for client, handles in tuple(self._of.items()):
             may = functools.cache(functools.partial(self._may, client))
             for key, renewed in tuple(handles.items()):
+                change = None
                 if renewed.failures >= MAX_FAILURES:
                     handles.pop(key, None)
                 elif now - renewed.begun > MAX_AGE or not may(renewed.group, renewed.topic):
                     handles.pop(key, None)
-                    due.append(self._release(client, renewed))
-                elif renewed.handle.next_visible_time - now <= AHEAD:
-                    due.append(self._renew(client, handles, key, renewed))
+                    change = functools.partial(self._release, client, renewed)
+                elif not renewed.is_due and renewed.handle.next_visible_time - now <= AHEAD:
+                    renewed.is_due = True
+                    change = functools.partial(self._renew, client, handles, key, renewed)
+                if change is not None:
+                    self._due.add(client.counted_for, change)
             if not handles and self._of.get(client) is handles:
                 del self._of[client]
-        await _some_at_a_time(due)
 
     async def _renew(
         self,
@@ -153,6 +173,7 @@ class Renewal:
         key: _Key,
         renewed: _Renewed,
     ) -> None:
+        renewed.is_due = False
         if handles.get(key) is not renewed:
             return  # taken while others were renewed
         duration = DURATIONS[min(renewed.renewals, len(DURATIONS) - 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -12,6 +13,10 @@ from typing import Any, Final
 BACKLOG: Final = 4096
 """Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it,
 clients wait for seconds, even if another client opens the thousand connections."""
+
+AT_ONCE: Final = 16
+"""The most connections that are accepted in one turn of the event loop. Four thousand take more
+than 100 ms. uvloop accepts one in a turn."""
 
 
 class CannotListen(OSError):
@@ -59,12 +64,27 @@ async def listen(
     which says what this raises."""
     with in_plain_words(name, host, port, setting):
         if host != "::" or not socket.has_dualstack_ipv6():
-            return await serve(protocol, host, port, backlog=BACKLOG)
+            return await _serve_few(protocol, host, port)
         # Every interface, as in Java; event loops would leave out those of IPv4.
         listening = socket.create_server(
             ("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
         )
-        return await serve(protocol, sock=listening, backlog=BACKLOG)
+        return await _serve_few(protocol, sock=listening)
+
+
+async def _serve_few(
+    protocol: Callable[[], asyncio.BaseProtocol],
+    host: str | None = None,
+    port: int | None = None,
+    **options: Any,
+) -> asyncio.Server:
+    # asyncio accepts as many connections in a turn as it says the kernel may keep.
+    server = await serve(protocol, host, port, backlog=AT_ONCE, **options)
+    for each in server.sockets:
+        if each.fileno() >= 0:  # else it is simulated
+            with socket.socket(fileno=os.dup(each.fileno())) as listening:
+                listening.listen(BACKLOG)
+    return server
 
 
 async def serve(

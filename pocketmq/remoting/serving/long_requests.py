@@ -2,14 +2,17 @@
 the steps.
 
 A registration with fifty thousand topics takes two tenths of a second, and any client may send one.
-One request works at a time: that of the address, and of its connections, whose last one was served
-the longest ago.
+Turns go to the owner who has had the least time, and to the connection of theirs that has: a parent
+of twenty children does not wait for one of a thousand. Of requests that must not meet (`run`), one
+works at a time: that of the owner, and of their connections, whose last one was served the longest
+ago.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -79,6 +82,62 @@ def in_pieces(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
         yield items[at : at + most]
 
 
+class _Work:
+    """A request that has turns."""
+
+    __slots__ = ("connection", "ended", "steps", "to_the_end")
+
+    def __init__(self, connection: Any, steps: Steps[Any], *, to_the_end: bool) -> None:
+        self.connection = connection
+        self.steps = steps
+        self.to_the_end = to_the_end
+        self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+class _Shares:
+    """What waits for turns, by owner and connection, and the time that each has had; who begins to
+    wait has had as much as the one with the least."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[Any, deque[_Work]]] = {}
+        # Seconds of the owners that wait, and of the connections of each.
+        self._of_owners: dict[str, float] = {}
+        self._of_connections: dict[str, dict[Any, float]] = {}
+
+    def add(self, work: _Work) -> None:
+        """Let a request wait behind those of its connection."""
+        connection, owner = work.connection, work.connection.owner
+        if owner not in self._waiting:
+            self._of_owners[owner] = min(self._of_owners.values(), default=0.0)
+        connections = self._waiting.setdefault(owner, {})
+        used = self._of_connections.setdefault(owner, {})
+        if connection not in connections:
+            used[connection] = min(used.values(), default=0.0)
+        connections.setdefault(connection, deque()).append(work)
+
+    def take(self) -> tuple[str, _Work] | None:
+        """Return whose turn it is, and the owner that it counts for; None if nothing waits."""
+        if not self._waiting:
+            return None
+        owner = min(self._of_owners, key=self._of_owners.__getitem__)
+        used = self._of_connections[owner]
+        return owner, self._waiting[owner][min(used, key=used.__getitem__)][0]
+
+    def count(self, owner: str, work: _Work, seconds: float) -> None:
+        """Count the time of a turn."""
+        self._of_owners[owner] += seconds
+        self._of_connections[owner][work.connection] += seconds
+
+    def remove(self, owner: str, work: _Work) -> None:
+        """Remove a request that has ended."""
+        connections, used = self._waiting[owner], self._of_connections[owner]
+        connections[work.connection].remove(work)
+        if not connections[work.connection]:
+            del connections[work.connection], used[work.connection]
+        if not connections:
+            del self._waiting[owner], self._of_owners[owner], self._of_connections[owner]
+
+
 class LongRequests:
     """Does the work of these requests. Gives way to `light`, whose times are those of `clock`."""
 
@@ -92,28 +151,37 @@ class LongRequests:
         self._light = light or LightClients()
         self._clock = clock
         self._budget = Budget(max_bytes, "requests that take long", "bytes", LimitedLog(log))
+        self._shares = _Shares()
+        self._turning = False  # `_turn` is scheduled
         self._working = False
         self._waiting: list[tuple[Request[Any], asyncio.Future[None]]] = []
-        # When an address or a connection that waits was last served, as the number of the request.
+        # When an owner or a connection that waits was last served, as the number of the request.
         self._served: dict[Any, int] = {}
         self._number = 0
         # The requests of a connection that were begun and are not done.
         self._begun: dict[Any, int] = {}
 
     async def run(self, request: Request[Any], steps: Steps[T]) -> T:
-        """Execute the steps when it is the request's turn, and return their result. They end early
-        if the connection is closed.
+        """Execute the steps in turns, once no other such request works, and return their result.
+        They end early if the connection is closed.
 
         Raises:
             RemotingError: too much waits, or the connection was closed. And what a step raises.
         """
         size = self._take(request)
-        return await self._in_line(request, steps, size, to_the_end=False)
+        try:
+            await self._turn_of(request)
+            try:
+                return await self._in_turns(request, steps, to_the_end=False)
+            finally:
+                self._next()
+        finally:
+            self._budget.give_back(request, size)
 
     def begin(self, request: Request[Any], steps: Steps[T]) -> Done[T] | Awaitable[T]:
         """Execute as many steps as fit into a turn at once, unless an earlier request of the
-        connection was begun and is not done. Return their result, or what executes the others when
-        it is the request's turn, even if the connection is closed; that must be awaited.
+        connection was begun and is not done. Return their result, or what executes the others in
+        turns, even if the connection is closed; that must be awaited.
 
         Raises:
             RemotingError: too much waits; nothing was executed. And what a step raises.
@@ -135,8 +203,9 @@ class LongRequests:
     async def _finish(self, request: Request[Any], steps: Steps[T], size: int) -> T:
         begun, connection = self._begun, request.connection
         try:
-            return await self._in_line(request, steps, size, to_the_end=True)
+            return await self._in_turns(request, steps, to_the_end=True)
         finally:
+            self._budget.give_back(request, size)
             begun[connection] -= 1
             if not begun[connection]:
                 del begun[connection]
@@ -149,22 +218,37 @@ class LongRequests:
             raise RemotingError(ResponseCode.SYSTEM_BUSY, "too many requests that take long wait")
         return size
 
-    async def _in_line(
-        self, request: Request[Any], steps: Steps[T], size: int, *, to_the_end: bool
-    ) -> T:
+    async def _in_turns(self, request: Request[Any], steps: Steps[T], *, to_the_end: bool) -> T:
+        work = _Work(request.connection, steps, to_the_end=to_the_end)
+        self._shares.add(work)
+        if not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        result: T = await work.ended
+        return result
+
+    def _turn(self) -> None:
+        """Take a turn of the request whose turn it is, and schedule the next one."""
+        taken = self._shares.take()
+        if taken is None:
+            self._turning = False
+            return
+        owner, work = taken
+        ended, began, rest = work.ended, self._clock(), 0.0
         try:
-            await self._turn_of(request)
-            try:
-                while to_the_end or not request.connection.closed:
-                    done, rest = self._execute(steps)
-                    if done is not None:
-                        return done.result
-                    await asyncio.sleep(rest)
-            finally:
-                self._next()
-        finally:
-            self._budget.give_back(request, size)
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, "the connection was closed")
+            if not ended.done() and (work.to_the_end or not work.connection.closed):
+                done, rest = self._execute(work.steps)
+                if done is not None:
+                    ended.set_result(done.result)
+            elif not ended.done():
+                error = RemotingError(ResponseCode.SYSTEM_ERROR, "the connection was closed")
+                ended.set_exception(error)
+        except Exception as error:
+            ended.set_exception(error)
+        self._shares.count(owner, work, self._clock() - began)
+        if ended.done():
+            self._shares.remove(owner, work)
+        asyncio.get_running_loop().call_later(rest, self._turn)
 
     def _execute(self, steps: Steps[T]) -> tuple[Done[T] | None, float]:
         """Take a turn. Return the result once there is one, and the seconds until the next turn:
@@ -216,4 +300,4 @@ class LongRequests:
 
 
 def _keys(request: Request[Any]) -> tuple[Any, Any]:
-    return request.connection.peer[0], request.connection
+    return request.connection.owner, request.connection

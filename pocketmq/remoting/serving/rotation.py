@@ -28,6 +28,10 @@ class Rotation(Generic[T]):
         queue = self._queues.get(owner)
         return queue[0] if queue else None
 
+    def firsts(self) -> Iterator[T]:
+        """Yield the first item of each owner."""
+        return (queue[0] for queue in self._queues.values())
+
     def add(self, owner: Hashable, item: T, *, first: bool = False) -> None:
         """Add an item to those of its owner, as the last or the first one."""
         queue = self._queues.setdefault(owner, deque())

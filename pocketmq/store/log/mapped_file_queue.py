@@ -206,9 +206,10 @@ class MappedFileQueue:
         self.mapped = (*self.mapped, file)
 
     def own(self, file: MappedFile) -> MappedFile:
-        """Return the file of the run to write to: `file`, or, if a snapshot has a link to it, what
-        takes its place. Raises OSError."""
+        """Return the file of the run to write to, with a descriptor: `file`, or, if a snapshot has
+        a link to it, what takes its place. Raises OSError."""
         if not self._files.unshare(file.path):
+            file.keep_descriptor()
             return file
         mapped = self._files.open(file.path, file.base_offset, file.size)
         self.mapped = tuple(mapped if each is file else each for each in self.mapped)

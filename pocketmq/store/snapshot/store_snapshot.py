@@ -42,6 +42,7 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
+from pocketmq.store.queue.queue_begins import BEGINS_FILE
 from pocketmq.store.snapshot.copied_files import CopiedFiles
 from pocketmq.store.snapshot.log_copy import LogCopy
 from pocketmq.store.store_lock import ABORT_FILE, LOCK_FILE, is_locked
@@ -164,7 +165,7 @@ class _Copying:
 
     def _is_known(self, path: Path) -> bool:
         names = {"config", "checkpoint", "timerwheel", "timerlog", "index", *_QUEUES, *_OWN}
-        names.add(BOUNDS_FILE)
+        names |= {BOUNDS_FILE, BEGINS_FILE}
         return path.name in names or path == self._config.commit_log_directory
 
     def _tables(self, *, late: bool) -> None:
@@ -194,8 +195,9 @@ class _Copying:
         if not path.exists():
             return
         self._small(path)
-        if (self._root / BOUNDS_FILE).exists():
-            self._small(self._root / BOUNDS_FILE)
+        for name in (BOUNDS_FILE, BEGINS_FILE):
+            if (self._root / name).exists():
+                self._small(self._root / name)
         checkpoint = Checkpoint(DryFiles(), self._target / "checkpoint")
         with suppress(FileSizeMismatch):
             checkpoint.open()

@@ -147,6 +147,30 @@ async def test_the_roles_change_while_all_run(group: Group) -> None:
         assert await read(client) == bodies
 
 
+@pytest.mark.parametrize("change", ["to lead", "to follow"])
+async def test_a_role_that_the_disk_does_not_allow_is_taken_later(
+    group: Group, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await group.start("a")
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(group.members["a"], b"before") == [0]
+    await group.copied()
+    changing = group.members["b" if change == "to lead" else "a"]
+    mark = changing.store.config.copied_file
+    mark.unlink(missing_ok=True)
+    (mark / "in the way").mkdir(parents=True)
+    group.elect("b")
+    await until(lambda: "role from the controller cannot be taken" in caplog.text, PATIENCE)
+    shutil.rmtree(mark)
+    await group.leads("b")
+    await until(lambda: len(group.slaves) == 1, PATIENCE)
+    await group.in_sync(2)
+    assert await send(group.members["b"], b"since") == [0]
+    await group.copied()
+    assert [stored(member) for member in group.members.values()] == [[b"before", b"since"]] * 2
+
+
 async def test_what_was_not_copied_is_cut_when_its_master_comes_back(group: Group) -> None:
     """10 and one without acknowledgement, then 10 by the other one (AutoSwitchHATest)."""
     await group.start("a", slave_timeout=1_000)

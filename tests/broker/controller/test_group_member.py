@@ -37,6 +37,7 @@ class Taker:
         self.master_epoch = 0
         self.refusal = ""
         self.is_fit = True
+        self.is_half_taken = False
         self.roles: asyncio.Queue[RoleTold] = asyncio.Queue()
         self.answers: asyncio.Queue[Answer | str | None] = asyncio.Queue()
 
@@ -46,6 +47,11 @@ class Taker:
 
     def begin(self, identity: GroupIdentity) -> None:
         self.identity = identity
+
+    async def finish_role(self) -> None:
+        if self.refusal:
+            raise RoleRefused(self.refusal)
+        self.is_half_taken = False
 
     async def take_role(self, told: RoleTold) -> None:
         if self.refusal:
@@ -281,6 +287,22 @@ async def test_without_a_master_an_election_is_asked_for(group: Group) -> None:
     decides = group.controller.decides
     decides.master, decides.epoch = 0, decides.epoch + 1
     assert (await role_of(taker))[:3] == (1, "a:1", 3)
+
+
+async def test_a_half_taken_role_is_finished_also_without_a_master(
+    group: Group, lines: Lines
+) -> None:
+    member, taker = group.member()
+    member.start()
+    await role_of(taker)
+    taker.is_half_taken = True
+    taker.refusal = "the disk is full"
+    group.controller.decides.master = 0
+    await lines.wait_for("the disk is full")
+    heard = len(group.controller.heartbeats)
+    taker.refusal = ""
+    await group.controller.until(lambda: len(group.controller.heartbeats) > heard + 1)
+    assert not taker.is_half_taken
 
 
 async def test_an_order_of_the_controller_is_taken(group: Group) -> None:

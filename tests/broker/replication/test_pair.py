@@ -538,6 +538,30 @@ async def test_an_empty_slave_gets_the_newest_file(pair: Pair) -> None:
     assert pair.slave.store.commit_log.end == pair.master.store.commit_log.end
 
 
+async def test_a_new_slave_knows_where_queues_end_whose_messages_it_lacks(pair: Pair) -> None:
+    """As the master, it does not give their offsets again."""
+    await pair.start(0)
+    async with client_of(pair.master) as client:
+        for body in (b"1", b"2"):
+            assert (await client.send("Old", body, queue_id=1)).code == 0
+        for _ in range(3):
+            assert (await client.send("T", b"x" * 100_000)).code == 0
+    await pair.start(1)
+    await pair.connected()
+    await pair.copied()
+    assert pair.slave.store.commit_log.min_offset > 0
+    await until(lambda: pair.slave.store.max_offset("Old", 1) == 2)
+    await pair.stop(0)
+    root = pair.slave.config.store_path_root_dir
+    await pair.stop(1)
+    (Path(root) / "abort").touch()  # as after a kill
+    await pair.start(0, store_path_root_dir=root)
+    async with client_of(pair.master) as client:
+        answer = await client.send("Old", b"3", queue_id=1)
+        assert answer.ext_fields["queueOffset"] == "2"
+        assert [record.body for record in await client.pulled("Old", 2, queue_id=1)] == [b"3"]
+
+
 async def test_ha_status_of_both(pair: Pair) -> None:
     await pair.start(0)
     await pair.start(1)

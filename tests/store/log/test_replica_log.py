@@ -344,6 +344,36 @@ async def test_a_cut_outlasts_a_kill(bench: StoreBench) -> None:
     await killed.close()
 
 
+@pytest.mark.parametrize("started", ["before", "since"])
+async def test_after_a_cut_into_an_earlier_file_the_log_goes_on(
+    bench: StoreBench, slave_bench: StoreBench, started: str
+) -> None:
+    """Earlier files have no descriptor: a flush gives it up, and so does a start."""
+    master = bench.open()
+    fill(master, 300)
+    data = logged(master, 0, master.commit_log.end)
+    slave = await following(slave_bench)
+    await feed(slave, data, 0, 1000)
+    assert await slave.all_flushed()
+    if started == "since":
+        await slave.close()
+        slave = await following(slave_bench)
+    earlier, last = slave.commit_log.files.mapped[-2:]
+    assert earlier.base_offset > 0
+    assert last.base_offset < slave.commit_log.whole
+    assert not earlier.has_descriptor
+    cut = next(iter_records(bytes(earlier.view))).size + earlier.base_offset
+    await slave.cut(cut)
+    await feed(slave, data[cut:], cut, 1000)
+    assert bodies(slave, "Topic1", 1) == bodies(master, "Topic1", 1)
+    await slave.cut(cut)
+    slave.lead()
+    assert put(slave, "Topic1", 1, b"of the new master").ok
+    assert bodies(slave, "Topic1", 1)[-1] == b"of the new master"
+    await master.close()
+    await slave.close()
+
+
 async def test_what_is_not_confirmed_is_not_read(
     bench: StoreBench, slave_bench: StoreBench
 ) -> None:

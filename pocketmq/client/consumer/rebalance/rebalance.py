@@ -145,6 +145,8 @@ class Rebalancer:
                 )
                 self._failing.add(topic)
                 complete = False
+                if is_silence(error):  # perhaps another broker has become the master meanwhile
+                    self._instance.routes.doubt(topic, time.monotonic())
             except Exception:
                 # The strategy may be part of the application.
                 told = fields(topic=topic, group=self._group)
