@@ -372,13 +372,14 @@ codes and settings. `python scripts/write_compatibility_page.py` writes this pag
 | `queue.type=BatchCQ` (batch consume queues) | not served |
 | `cleanup.policy=COMPACTION` | not served |
 | static topics (`config/topicQueueMapping.json`) | not served |
-| light queues (`%LMQ%...`, multi-dispatch, MQTT) | not served |
+| light queues (`%LMQ%...`, multi-dispatch, MQTT) | served with `enableLmq=true` and `enableMultiDispatch=true`, see [servers.md](servers.md#light-queues); not for POP or through the gRPC port |
+| lite topics (RIP-83) | not served |
 
-The broker opens an official store with such topics, and leaves their files unchanged, so the
-official broker can open the store again. It refuses requests about their messages and offsets, and
-their deletion, with code 29 and the reason. Delayed, timed and half messages to such topics stay in
-the store. After a crash of the official broker, only its own recovery can complete batch consume
-queues and light queues, so this broker leaves the file `abort` in the store.
+The broker opens an official store with topics that are not served, and leaves their files
+unchanged, so the official broker can open the store again. It refuses requests about their messages
+and offsets, and their deletion, with code 29 and the reason. Delayed, timed and half messages to
+such topics stay in the store. After a crash of the official broker, only its own recovery can
+complete batch consume queues, so this broker leaves the file `abort` in the store.
 
 ## Topic attributes
 

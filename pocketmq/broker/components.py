@@ -148,7 +148,7 @@ class Components:
         self._tracing = tracing
         self._live = LiveConfig(config, on_settings, clock)
         put_hooks = self._put_hooks = PutHooks(
-            store, tables.topics.is_served, Destinations(tables.topics)
+            store, tables.topics.takes_messages, Destinations(tables.topics)
         )
         self.transactions = Transactions(
             config,

@@ -217,8 +217,6 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     channel_expired_timeout: Millis = 120_000
     rebalance_lock_max_live_time: Millis = 60_000  # of a queue's lock for ordered consumption
     flush_consumer_offset_interval: Millis = 5_000
-    # Chooses the file of the offsets; unset: the one that was written last.
-    enable_lmq: bool | None = None
     consumer_offset_update_version_step: Count = 500
 
     # Registration

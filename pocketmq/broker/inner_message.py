@@ -8,12 +8,13 @@ itself writes (sent back, due or committed ones). Reference: MessageExtBrokerInn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from pocketmq.broker.destinations import Destinations
 from pocketmq.message import properties as names
+from pocketmq.message.multi_dispatch import is_dispatched
 from pocketmq.message.record import Record
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import ResponseCode
@@ -21,6 +22,8 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 from pocketmq.store.writer import Put, Stored
+
+_DISPATCH: Final = "INNER_MULTI_"  # begins the names of both properties
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -63,14 +66,15 @@ class PutHooks:
     def __init__(
         self,
         store: MessageStore,
-        is_served: Callable[[str], bool] = lambda topic: True,
+        takes_messages: Callable[[str], bool] = lambda topic: True,
         destinations: Destinations | None = None,
     ) -> None:
-        """`is_served(topic)` is false for topics whose messages only an official broker stores."""
+        """`takes_messages(topic)` is false for topics whose messages only an official broker
+        stores."""
         self.hooks: list[PutHook] = []
         self.destinations = destinations or Destinations()
         self._store = store
-        self._is_served = is_served
+        self._takes_messages = takes_messages
 
     def put(self, inner: InnerMessage, *, direct: bool = False) -> PutResult:
         """Store a message, without calling the hooks if `direct`; do not wait for the disk.
@@ -83,7 +87,7 @@ class PutHooks:
             refuse_inner(inner.properties)
         if not direct:
             self._run_hooks(inner)
-        if not self._is_served(inner.topic):
+        if not self._takes_messages(inner.topic):
             # Not MESSAGE_ILLEGAL: a delayed or half message waits for an official broker.
             return PutResult(
                 PutStatus.SERVICE_NOT_AVAILABLE,
@@ -106,14 +110,16 @@ class PutHooks:
 
     def prepare(self, inner: InnerMessage) -> Put | None:
         """Call the hooks for a message, and return an argument for `MessageStore.put_many`; None if
-        the caller must pass an unchanged copy of the message to `put`.
+        the caller must pass an unchanged copy of the message to `put`, as it is for light queues.
 
         Raises:
             RemotingError: see `put`.
         """
         refuse_inner(inner.properties)
         self._run_hooks(inner)
-        if not self._is_served(inner.topic):
+        if names.INNER_MULTI_DISPATCH in inner.properties and is_dispatched(inner.topic):
+            return None
+        if not self._takes_messages(inner.topic):
             return None
         return (
             inner.topic,
@@ -132,9 +138,12 @@ class PutHooks:
     def put_accepted(self, puts: Sequence[Put]) -> list[Stored]:
         """Store the first of these messages, as many as fit into one write, without calling hooks.
 
-        They were stored and acknowledged before. Pass the first message that did not fit to `put`.
+        They were stored and acknowledged before. Pass the first message that did not fit to `put`,
+        as it is for light queues.
         """
-        if all(self._is_served(topic) for topic in {put[0] for put in puts}):
+        count = next((n for n, put in enumerate(puts) if _DISPATCH in put[3]), len(puts))
+        puts = puts[:count]
+        if puts and all(self._takes_messages(topic) for topic in {put[0] for put in puts}):
             return self._store.put_many(puts, accepted=True)
         return []
 
@@ -147,7 +156,9 @@ class PutHooks:
 
 
 def _text(inner: InnerMessage) -> str:
-    inner.properties.pop(names.CRC32, None)  # the checksum of its former record
+    # What was right for its former record.
+    for name in (names.CRC32, names.INNER_MULTI_QUEUE_OFFSET):
+        inner.properties.pop(name, None)
     try:
         return names.encode(inner.properties)
     except names.PropertiesError as error:

@@ -106,6 +106,7 @@ _TABLE: Final = {
         names.POP_CK_OFFSET,
         names.FIRST_POP_TIME,
         names.INNER_BASE,
+        # Removed from every message; with light queues, the broker sets it where it stores one.
         names.INNER_MULTI_QUEUE_OFFSET,
         names.CRC32,
     ),

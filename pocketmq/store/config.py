@@ -88,6 +88,10 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         max_hash_slot_num, max_index_num: of each index file. A file of another size is rebuilt.
         max_msgs_num_batch: messages that one query finds at most.
         default_query_max_num: messages that a query by unique key finds at most.
+        enable_lmq, enable_multi_dispatch: with both, there are light queues; use
+            `has_light_queues`. enable_lmq also chooses the file of the consumer offsets; unset: the
+            one that was written last.
+        max_lmq_consume_queue_num: light queues above which no new one is made.
         delete_when: hours of the day (`"04"`, `"04;16"`) at which commit-log files expire ...
         file_reserved_time: ... that have not been written to for this many hours.
         disk_max_used_space_ratio: percentage of the disk from which on these expire at any time.
@@ -132,6 +136,9 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     max_index_num: Annotated[int, Meta(ge=2, le=50_000_000)] = 20_000_000
     max_msgs_num_batch: Annotated[int, Meta(ge=1, le=10_000)] = 64
     default_query_max_num: Annotated[int, Meta(ge=1)] = 32
+    enable_lmq: bool | None = None
+    enable_multi_dispatch: bool = False
+    max_lmq_consume_queue_num: Annotated[int, Meta(ge=0)] = 20_000
     delete_when: Hours = "04"
     file_reserved_time: Annotated[int, Meta(ge=0)] = 72
     disk_max_used_space_ratio: Percent = 75
@@ -168,6 +175,11 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     def builds_index(self) -> bool:
         """Whether keys and tags of new messages are entered into the index."""
         return self.message_index_enable and self.index_file_write_enable
+
+    @property
+    def has_light_queues(self) -> bool:
+        """Whether messages are dispatched to light queues, and these are served."""
+        return self.enable_lmq is True and self.enable_multi_dispatch
 
     @property
     def copied_file(self) -> Path:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pocketmq.message import properties as names
-from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, SCHEDULE_TOPIC
+from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID, light_places
 from pocketmq.message.sysflag import (
     INNER_BATCH,
     TRANSACTION_MASK,
@@ -33,6 +34,28 @@ def has_queue_entry(sys_flag: int) -> bool:
     they do); inner batches belong to another kind of queue (batchconsumequeue).
     """
     return sys_flag & TRANSACTION_MASK not in _NO_ENTRY and not sys_flag & INNER_BATCH
+
+
+def places_of(record: Record) -> list[tuple[str, int, int]]:
+    """Return topic, queue id and queue offset of each entry that a record gets: in its own queue,
+    and in light queues. Light queues have no records of their own; official brokers store them, and
+    give them offsets that are given to others, too."""
+    if not has_queue_entry(record.sys_flag):
+        return []
+    places = [(record.topic, record.queue_id, record.queue_offset)]
+    if record.topic.startswith(LIGHT_QUEUE_PREFIX):
+        places.clear()
+    for name, offset in light_places(record.topic, record.properties_text):
+        places.append((name, LIGHT_QUEUE_ID, offset))
+    return places
+
+
+def is_at(record: Record, topic: str, queue_id: int, queue_offset: int) -> bool:
+    """Return whether an entry of this place may lead to a record."""
+    place = topic, queue_id, queue_offset
+    if place == (record.topic, record.queue_id, record.queue_offset):
+        return True
+    return topic.startswith(LIGHT_QUEUE_PREFIX) and place in places_of(record)
 
 
 def tags_code_of(record: Record, delay_levels: DelayLevels) -> int:

@@ -530,7 +530,7 @@ class MessageStore:
                 elif self._checkpoint.holds_logics:
                     log.info(
                         "store %s keeps its abort file until an official broker opens it: only "
-                        "that one can recover its batch consume queues and light queues",
+                        "that one can recover its batch consume queues",
                         self.config.root,
                     )
                 else:

@@ -17,6 +17,8 @@ class PutStatus(Enum):
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     """The store cannot write: disk full, a failed flush, or not open; or the queue of the message
     cannot get a file."""
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
+    """It is for a light queue that does not exist, and there are as many as allowed."""
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
     """Too few replicas keep up with the log."""
 

@@ -19,7 +19,15 @@ from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
 from pocketmq.message.limits import MAX_PROPERTIES, MOST_IN_BATCH
-from pocketmq.message.properties import WAIT, find
+from pocketmq.message.multi_dispatch import (
+    LIGHT_QUEUE_ID,
+    MOST_LIGHT_QUEUES,
+    dispatched_to,
+    is_dispatched,
+    is_light_queue,
+    with_offsets,
+)
+from pocketmq.message.properties import INNER_MULTI_DISPATCH, WAIT, find
 from pocketmq.message.record_crc import FIELD_SIZE, field, fill_in, with_room
 from pocketmq.message.sysflag import (
     BORN_HOST_V6,
@@ -68,6 +76,10 @@ Put = tuple[str, int, ReadableBuffer, str, int, int, int, bytes, int, int, int]
 
 #: Physical offset, size of the record, queue offset: where a message is stored. Also a plain tuple.
 Stored = tuple[int, int, int]
+
+
+class _TooManyLightQueues(StoreError):
+    """A light queue does not exist, and there are as many as allowed."""
 
 
 class EncodedRun(NamedTuple):
@@ -152,6 +164,7 @@ class StoreWriter:
         self._counters = counters
         self._delay_levels = delay_levels
         self._order_flush = order_flush
+        self._has_light_queues = config.has_light_queues
         self._append_crc = config.enabled_append_prop_crc
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._store_host = store_host
@@ -301,6 +314,11 @@ class StoreWriter:
         queue, except in the schedule topic, where the time of delivery does. Prepared and
         rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset. With
         `accepted` it may exceed maxMessageSize: that was changed since the message was taken.
+
+        With light queues, those that the property INNER_MULTI_DISPATCH names get an entry, too, and
+        the record their queue offsets. Names that cannot be light queues' are left out. What a
+        message is refused for, too many of them or too long properties, only leaves them out if the
+        message is `accepted`.
         """
         if self.refusal and not self._try_again():
             refused = self._refusal_of(properties)
@@ -315,6 +333,24 @@ class StoreWriter:
                 return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
             except (StoreError, OSError) as error:
                 return self._unusable_queue(topic, queue_id, error)
+        if queue.is_light:
+            return self._no_topic(topic)
+        light_queues: list[ConsumeQueue] | None = None
+        if self._has_light_queues and INNER_MULTI_DISPATCH in properties:
+            try:
+                light_queues = self._light_queues(topic, properties, sys_flag, accepted=accepted)
+            except _TooManyLightQueues as error:
+                return self._refused(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, str(error))
+            except (StoreError, OSError) as error:
+                return self._unusable_queue(topic, queue_id, error)
+            if light_queues:
+                offsets = {each.topic: each.next_offset for each in light_queues}
+                with_light = with_offsets(properties, offsets)
+                if accepted and len(with_light.encode("utf-8", "replace")) > MAX_PROPERTIES:
+                    self._lines.warning("a message to %s has no room for light queues", topic)
+                    light_queues = None
+                else:
+                    properties = with_light
         property_bytes = properties.encode("utf-8", "replace")
         # After a power failure, zeros in properties count as bytes that were not written, unless a
         # checksum shows that they were stored.
@@ -366,11 +402,36 @@ class StoreWriter:
                 pack_entry(physical_offset, size, tags_code),
                 timestamp,
             )
+        if light_queues:
+            entry, end = pack_entry(physical_offset, size, tags_code), physical_offset + size
+            for light in light_queues:
+                self._pending.add(end, light, light.next_offset, entry, timestamp)
+                light.next_offset += 1
         self._put_done()
         counters = self._counters
         counters.messages_put += 1
         counters.bytes_put += size
         return PutResult(_PUT_OK, physical_offset, queue_offset, physical_offset + size, timestamp)
+
+    def _light_queues(
+        self, topic: str, properties: str, sys_flag: int, *, accepted: bool
+    ) -> list[ConsumeQueue]:
+        """Return the light queues of a message, with room for it. Raises StoreError, OSError."""
+        text = find(properties, INNER_MULTI_DISPATCH)
+        if text is None or sys_flag & _SPECIAL or not is_dispatched(topic):
+            return []
+        table, most = self._table, self._config.max_lmq_consume_queue_num
+        every = list(dict.fromkeys(filter(is_light_queue, dispatched_to(text))))[:MOST_LIGHT_QUEUES]
+        new = [name for name in every if table.find(name, LIGHT_QUEUE_ID) is None]
+        if new and table.light_queues + len(new) > most:
+            if not accepted:
+                raise _TooManyLightQueues(f"light queue {new[0]} is not made: {most} are allowed")
+            every = [name for name in every if name not in new]
+        queues = [table.find_or_create(name, LIGHT_QUEUE_ID) for name in every]
+        for queue in queues:
+            if queue.next_offset >= queue.room:
+                queue.make_room()
+        return queues
 
     def put_batch(
         self,
@@ -385,7 +446,8 @@ class StoreWriter:
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> PutResult:
-        """Store a batch body: all of its messages, or none, one after another.
+        """Store a batch body: all of its messages, or none, one after another. Those of a batch
+        are not dispatched to light queues, as with the official broker.
 
         `properties_suffix` is added to the properties of each; tags codes are made from these.
         `flag` is without effect, since each message of a batch brings its own.
@@ -404,6 +466,8 @@ class StoreWriter:
             return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
         except (StoreError, OSError) as error:
             return self._unusable_queue(topic, queue_id, error)
+        if queue.is_light:
+            return self._no_topic(topic)
         sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
         if len(born_host) != _IPV4_HOST:
             sys_flag |= BORN_HOST_V6
@@ -469,7 +533,7 @@ class StoreWriter:
         Storing stops before the first message that needs more than an append: a new commit-log or
         consume-queue file, a queue not seen yet, a size that is refused, or zeros in the
         properties. Give that message to `put`, then call `put_many` with the rest. With
-        enabledAppendPropCRC that is each message.
+        enabledAppendPropCRC that is each message. Messages for light queues must not be among them.
 
         Returns one result for each stored message; the list may be empty. When the log is flushed
         up to the end of the last one, all of them are on the disk.
@@ -699,6 +763,10 @@ class StoreWriter:
         what = f"queue {topic}/{queue_id} cannot be opened"
         self._lines.error("a message is refused: %s: %s", what, error)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, f"{what}: {unexpected(error)}")
+
+    def _no_topic(self, name: str) -> PutResult:
+        reason = f"{name} is a light queue: it gets messages of topics that name it"
+        return self._refused(PutStatus.MESSAGE_ILLEGAL, reason)
 
     def _illegal(self, body: int, properties: int, size: int, sys_flag: int) -> PutResult:
         if sys_flag & INNER_BATCH:

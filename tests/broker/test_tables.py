@@ -595,13 +595,35 @@ def test_both_files_are_kept_in_step(lmq: bool | None, tmp_path: Path) -> None:
     lmq_file(tmp_path, 20, 3_000)
     table = offsets_in(tmp_path, lmq)
     table.commit("g", "orders", 0, 30)
+    table.commit("%LMQ%h@1", "%LMQ%y@2", 0, 8)
     table.save()
-    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-        written = fastjson.decode((tmp_path / name).read_text())
-        assert written["offsetTable"] == {"orders@g": {"0": 30}}
-    assert written["lmqOffsetTable"] == {"%LMQ%x@%LMQ%g": 7}
+    own = fastjson.decode((tmp_path / "consumerOffset.json").read_text())
+    written = fastjson.decode((tmp_path / "lmqConsumerOffset.json").read_text())
+    light = {"%LMQ%x@%LMQ%g": 7, "%LMQ%y@2@%LMQ%h@1": 8}
+    assert written["offsetTable"] == {"orders@g": {"0": 30}}
+    assert written["lmqOffsetTable"] == light
+    assert own["offsetTable"] == {
+        "orders@g": {"0": 30}, **{key: {"0": offset} for key, offset in light.items()}
+    }  # fmt: skip
     for official in (True, False):
-        assert offsets_in(tmp_path, official).query("g", "orders", 0) == 30
+        table = offsets_in(tmp_path, official)
+        assert table.query("g", "orders", 0) == 30
+        assert table.query("%LMQ%g", "%LMQ%x", 0) == 7
+        assert table.query("%LMQ%h@1", "%LMQ%y@2", 0) == 8
+
+
+def test_the_offsets_of_light_queues_are_limited(tmp_path: Path) -> None:
+    table = ConsumerOffsets(tmp_path / "consumerOffset.json", lambda: 5_000, most_light=2)
+    table.commit("g", "%LMQ%x", 0, 1)
+    table.pulled("%LMQ%g", "orders", 0, 1)
+    assert table.has_room("g", "%LMQ%x")
+    assert table.has_room("g", "orders")
+    for group, topic in (("g", "%LMQ%y"), ("h", "%LMQ%x"), ("%LMQ%h", "orders")):
+        assert not table.has_room(group, topic)
+        table.pulled(group, topic, 0, 1)
+        assert table.query_pulled(group, topic, 0) == -1
+    table.forget_topic("%LMQ%x")
+    assert table.has_room("h", "%LMQ%y")
 
 
 def test_a_store_without_light_queues_gets_no_file_of_them(tmp_path: Path) -> None:

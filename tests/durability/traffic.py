@@ -28,6 +28,7 @@ from pocketmq.store.timer import timer_index, timer_wheel
 QUEUES: Final = 3
 LOG_FILE: Final = 16 * 1024
 COMMIT, ROLLBACK = 8, 12
+LIGHT_QUEUES: Final = ("%LMQ%a", "%LMQ%$T$b", "%LMQ%c")
 HALF: Final = "TRAN_MSG\x01true\x02PGROUP\x01power\x02"
 
 
@@ -58,6 +59,8 @@ def configuration(root: Path, *, sync: bool, timed: bool = False) -> BrokerConfi
         mapped_file_size_timer_log=1024,
         timer_flush_interval_ms=50,
         message_delay_level="1s 2s 1h",
+        enable_lmq=True,
+        enable_multi_dispatch=True,
     )
 
 
@@ -155,6 +158,11 @@ class Traffic:
         """Return a property with a zero, now and then: lost bytes are read as zeros, too."""
         return "zero\x01\x00\x02" if self._random.random() < 0.1 else ""
 
+    def _light(self) -> str:
+        """Return a property that dispatches a message to light queues, now and then."""
+        names = self._random.sample(LIGHT_QUEUES, self._random.choice((0, 0, 1, 2)))
+        return f"INNER_MULTI_DISPATCH\x01{','.join(names)}\x02" if names else ""
+
     def _body(self) -> bytes:
         self._count += 1
         filler = b"." * self._random.choice((0, 10, 300, 1_500))
@@ -168,7 +176,7 @@ class Traffic:
 
     async def _send(self, connection: Connection, broker: Broker, properties: str = "") -> None:
         key = f"k{self._random.randrange(20)}"
-        more = f"KEYS\x01{key}\x02{self._zeros()}"
+        more = f"KEYS\x01{key}\x02{self._zeros()}{self._light()}"
         await self._put(connection, properties + more, [self._body()], key)
 
     async def _send_batch(self, connection: Connection, broker: Broker) -> None:

@@ -12,6 +12,7 @@ from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
+from pocketmq.message.multi_dispatch import light_places
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.store.errors import RecordNotFound, StoreError
@@ -166,6 +167,16 @@ class Verdict:
             return f"not readable: {error}"
         if record.body != message.body or record.queue_offset != message.queue_offset:
             return "another message is there"
+        for name, offset in light_places(record.topic, record.properties_text):
+            found = store.get(name, 0, offset, 1)
+            if (
+                not found.buffers
+                or decode(found.buffers[0]).physical_offset != message.physical_offset
+            ):
+                return f"the light queue {name} does not have it at {offset}"
+        wanted, given = names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET
+        if message.plain and (wanted in record.properties) != (given in record.properties):
+            return "it is in no light queue"
         topic = record.topic
         if message.topic in self._ledger.deleted:
             return None

@@ -32,7 +32,7 @@ from pocketmq.remoting.serving.listening import PortInUse
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.settings.properties_file import ConfigErrors
 from pocketmq.store.index.message_index import FoundMessages
-from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
+from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect, create_nobody
 
 NO_PERMISSION = 16
 NOBODYS = Credentials(NOBODY.username, NOBODY.password)
@@ -83,6 +83,26 @@ async def test_a_grant_opens_the_way(server: EmbeddedServer, root: Connection) -
     await grant(root, "Topic:orders", decision="Deny")
     with pytest.raises(RemotingError, match="the decision is deny"):
         await send(server, "orders", NOBODYS)
+
+
+async def test_who_dispatches_to_a_light_queue_may_send_to_its_name(connect: Connect) -> None:
+    switches = {"enableLmq": "true", "enableMultiDispatch": "true"}
+    message = Message("orders", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%own,%LMQ%other"})
+    async with EmbeddedServer(properties=PROPERTIES | switches) as server:
+        await create_nobody(server, connect)
+        root = await connect(server.broker.address, ADMIN)
+        await grant(root, "Topic:orders", "Topic:TBW102", "Topic:%LMQ%own", actions="Pub")
+        async with Producer("PG", namesrv=server.namesrv, credentials=NOBODYS) as producer:
+            with pytest.raises(RemotingError, match="%LMQ%other"):
+                await producer.send(message)
+            await grant(root, "Topic:%LMQ%o*", actions="Pub")
+            await producer.send(message)
+        nobody = await connect(server.broker.address, NOBODY)
+        fields = {"topic": "%LMQ%own", "queueId": "0"}
+        answer = await nobody.request(RequestCode.GET_MAX_OFFSET, ext_fields=fields)
+        assert answer.code == NO_PERMISSION
+        answer = await root.request(RequestCode.GET_MAX_OFFSET, ext_fields=fields)
+        assert answer.ext_fields["offset"] == "1"
 
 
 async def test_a_change_holds_from_the_next_request_on(

@@ -21,7 +21,8 @@ class Message(NamedTuple):
     """A message that was put.
 
     keys: its unique key, its keys, and its tags behind T#, as the index has them. queued: whether
-    it has an entry in a consume queue; half messages and rollbacks have none.
+    it has an entry in a consume queue; half messages and rollbacks have none. light: the light
+    queues that have it, with its queue offset in each.
     """
 
     topic: str
@@ -35,6 +36,11 @@ class Message(NamedTuple):
     keys: tuple[str, ...]
     properties: str
     queued: bool = True
+    light: Mapping[str, int] = {}
+
+    def offset_in(self, queue: Queue) -> int:
+        """Its offset in one of its queues."""
+        return self.light.get(queue[0], self.queue_offset)
 
 
 class QueueModel:
@@ -117,6 +123,8 @@ class StoreModel:
         queue = self.queue(message.topic, message.queue_id)
         if message.queued:
             queue.messages.append(message)
+        for name in message.light:
+            self.queue(name, 0).messages.append(message)
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():

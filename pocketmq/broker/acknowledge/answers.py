@@ -21,6 +21,10 @@ NOT_STORED: Final = {
         ResponseCode.SERVICE_NOT_AVAILABLE,
         "service not available now",
     ),
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        ResponseCode.LMQ_QUOTA_EXCEEDED,
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded.",
+    ),
     PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (
         ResponseCode.SYSTEM_ERROR,
         "in-sync replicas not enough",

@@ -119,14 +119,14 @@ class ConsumerLag:
 
     def _ends(self, topic: str) -> Mapping[int, int] | None:
         """Return the ends of a topic's queues by id; None if the topic is not readable."""
-        known = self._topics.get(topic)
+        known = self._topics.table.get(topic)  # there may be too many light queues
         if known is None or not known.perm & self._config.broker_permission & PERM_READ:
             return None
         return {queue_id: queue.max_offset for queue_id, queue in self._queues(topic).items()}
 
     def _queues(self, topic: str) -> dict[int, ConsumeQueue]:
         found: dict[int, ConsumeQueue] = {}
-        known, of_topic = self._topics.get(topic), self._store.queues.get(topic)
+        known, of_topic = self._topics.table.get(topic), self._store.queues.get(topic)
         if known is None or of_topic is None:
             return found
         for queue_id in range(known.read_queue_nums):

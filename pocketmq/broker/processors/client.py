@@ -198,7 +198,7 @@ class ClientProcessor:
         new: NewExpressions,
     ) -> bool:
         try:
-            group = self._groups.find(consumer.group_name, client.connection)
+            group = self._groups.find_any(consumer.group_name, client.connection)
         except RemotingError:
             return False  # too many new groups: the next heartbeat registers the rest
         if group is None:
@@ -207,12 +207,13 @@ class ClientProcessor:
             (topic := self._topics.get(subscription.topic)) is not None and topic.order
             for subscription in consumer.subscription_data_set
         )
-        self._topics.create_if_absent(
-            RETRY_PREFIX + consumer.group_name,
-            group.retry_queue_nums,
-            sys_flag=UNIT_SUBSCRIPTION_TOPIC if consumer.unit_mode else 0,
-            order=ordered,
-        )
+        if not self._groups.is_light(consumer.group_name):
+            self._topics.create_if_absent(
+                RETRY_PREFIX + consumer.group_name,
+                group.retry_queue_nums,
+                sys_flag=UNIT_SUBSCRIPTION_TOPIC if consumer.unit_mode else 0,
+                order=ordered,
+            )
         return self._consumers.register(
             consumer,
             client,

@@ -105,7 +105,7 @@ class ForwardProcessor:
         topic = self._topics.get(header.topic) if header.topic else None
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
-        settings = self._groups.find(group, request.connection)
+        settings = self._groups.find_any(group, request.connection)
         if settings is not None:
             fields["groupSysFlag"] = str(settings.group_sys_flag)
         try:

@@ -120,7 +120,7 @@ class OffsetProcessor:
         """Commit a group's offset in a queue; it may be lower than before."""
         header = request.header
         group, topic = header.consumer_group, header.topic
-        if not self._groups.known(group):
+        if not self._groups.exists(group):
             return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         config = self._topics.get(topic)
         if config is None:
@@ -146,6 +146,12 @@ class OffsetProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"offset[{header.commit_offset}] is illegal, topic:[{topic}] "
                 f"queueId:[{header.queue_id}]",
+            )
+        if not self._offsets.has_room(group, topic):
+            return Response(
+                ResponseCode.LMQ_QUOTA_EXCEEDED,
+                f"too many offsets of light queues: that of group {group} in topic {topic} is not "
+                "kept (maxLmqConsumeQueueNum)",
             )
         if self._offsets.has_reset(group, topic, header.queue_id):
             # The consumer does not know of the reset yet; its next pull is answered with it.

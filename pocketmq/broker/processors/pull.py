@@ -159,7 +159,8 @@ class PullProcessor:
         topic, queue_id = header.topic, header.queue_id
         if self._topics.is_recreated(topic) and offset > self._store.max_offset(topic, queue_id):
             return  # an offset of deleted messages: the consumer does not know of the deletion yet
-        self._offsets.commit(header.consumer_group, topic, queue_id, offset)
+        if self._offsets.has_room(header.consumer_group, topic):
+            self._offsets.commit(header.consumer_group, topic, queue_id, offset)
 
     def _pull(self, request: PullRequest, *, first: bool) -> Response | None:
         header = request.header
@@ -367,7 +368,7 @@ class PullProcessor:
                 f"the broker[{config.advertised_host}] for lite pull consumer is forbidden",
                 BROKER_FORBIDDEN,
             )
-        group = self._groups.find(header.consumer_group, request.connection)
+        group = self._groups.find_any(header.consumer_group, request.connection)
         if group is None:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -34,6 +34,7 @@ from pocketmq.broker.tables.consumer_offset import LOG_END
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
@@ -182,6 +183,8 @@ class MetadataSync:
             self._wake.set()
 
     def _lacks(self, topic: str, queue_id: int) -> bool:
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            return False  # no table has it
         topics = self._tables.topics
         known = topics.get(topic)
         if known is not None:

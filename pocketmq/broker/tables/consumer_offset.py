@@ -4,9 +4,10 @@ Commits only change memory; the file is written every 5 s if something changed, 
 by an admin are written before they are acknowledged (`saved`). An offset may be lower than the
 current one (a client may rewind). Offsets are queue offsets of the next message to consume.
 
-An official broker with enableLmq=true saves all offsets in config/lmqConsumerOffset.json instead.
-In a store that has this file, both files are written with the same offsets, so that either broker
-continues where the other one stopped.
+An official broker with enableLmq=true saves all offsets in config/lmqConsumerOffset.json instead,
+those of the groups of light queues in a table of their own there. In a store that has this file,
+both files are written with the same offsets, so that either broker continues where the other one
+stopped.
 Reference: broker ConsumerOffsetManager, LmqConsumerOffsetManager.
 """
 
@@ -24,6 +25,8 @@ import msgspec
 from pocketmq.broker.tables.offset_file import OffsetFile
 from pocketmq.error_kind import kind_of
 from pocketmq.message import fastjson
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
+from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -36,8 +39,11 @@ log = logging.getLogger(__name__)
 SEPARATOR: Final = "@"
 LMQ_FILE: Final = "lmqConsumerOffset.json"
 _LMQ_TABLE: Final = "lmqOffsetTable"
+OFFSETS_OF_LIGHT_QUEUE: Final = 10
+"""Of all groups together, on average."""
 _NONE: Final[Mapping[int, int]] = {}
 _GROUPS_OF_STEP: Final = 200
+_LIGHT_KEY: Final = str(LIGHT_QUEUE_ID)  # in the file
 LOG_END: Final = "commitLogMaxOffset"
 """A field of the answer to GET_ALL_CONSUMER_OFFSET: the physical offset at which the log ends.
 Official brokers do not have it."""
@@ -72,7 +78,8 @@ class ConsumerOffsets(OffsetFile):
 
     `clock` gives milliseconds; the data version increases every `version_step` commits. `lmq` is
     enableLmq: with True the offsets are read from lmqConsumerOffset.json in the directory of
-    `path`, with False from `path`, and with None from the newer file.
+    `path`, with False from `path`, and with None from the newer file. Clients name light queues and
+    their groups as they like, so there are `most_light` entries of these at most.
 
     Attributes:
         log_flushed: waits until the log is on the disk, and returns whether it is. Each write waits
@@ -87,11 +94,14 @@ class ConsumerOffsets(OffsetFile):
         clock: Callable[[], int],
         version_step: int = 500,
         lmq: bool | None = None,
+        most_light: int = 200_000,
     ) -> None:
         super().__init__(path, "consumer offsets", clock, version_step)
         self._lmq = lmq
         self._lmq_file = ConfigFile(path.with_name(LMQ_FILE), "consumer offsets with light queues")
-        self._lmq_table: dict[str, int] | None = None  # None: the file does not exist
+        self._writes_lmq = False
+        self._most_light = most_light
+        self._light = 0  # keys of light queues or their groups in the tables
         # "topic@group" → queue id → offset, as in the file and in the answer to admins.
         self.table: dict[str, dict[int, int]] = {}
         # The offsets of the last pulls; only shown to admins, never saved.
@@ -118,12 +128,14 @@ class ConsumerOffsets(OffsetFile):
         if not (written or self._lmq):
             return
         other = self._read(self._lmq_file, _StoredWithLmq)
-        self._lmq_table = other.lmq_offset_table
+        self._writes_lmq = True
+        light = {key: {LIGHT_QUEUE_ID: offset} for key, offset in other.lmq_offset_table.items()}
+        self.table = {**light, **self.table}
         use_other = self._lmq
         if use_other is None:
             use_other = _age(other, written) > _age(own, self._file.written)
         if use_other and written:
-            self.table = other.offset_table
+            self.table = {**other.offset_table, **light}
             self.data_version = other.data_version or self.data_version
             log.warning(
                 "consumer offsets are read from %s; from now on they are also written to %s",
@@ -136,11 +148,14 @@ class ConsumerOffsets(OffsetFile):
     def write(self, content: bytes) -> None:
         """Write the result of `unsaved` to the file, or to both files. Blocks. Raises OSError."""
         super().write(content)
-        if self._lmq_table is None:
+        if not self._writes_lmq:
             return
         try:
             fields = fastjson.decode(content)
-            fields[_LMQ_TABLE] = self._lmq_table
+            table = fields["offsetTable"]
+            fields[_LMQ_TABLE] = {
+                key: table.pop(key).get(_LIGHT_KEY, 0) for key in list(table) if _is_of_light(key)
+            }
             self._lmq_file.write(self._lmq_file.encode(fields))
         except OSError:
             self.not_written()
@@ -223,6 +238,14 @@ class ConsumerOffsets(OffsetFile):
         queues[queue_id] = offset
         self._changed()
 
+    def has_room(self, group: str, topic: str) -> bool:
+        """Tell whether there may be an entry of a group in a topic."""
+        return (
+            not (group.startswith(LIGHT_QUEUE_PREFIX) or topic.startswith(LIGHT_QUEUE_PREFIX))
+            or self._light < self._most_light
+            or f"{topic}{SEPARATOR}{group}" in self._by_topic.get(topic, ())
+        )
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset; -1 if there is none."""
         queues = self.table.get(f"{topic}{SEPARATOR}{group}")
@@ -272,6 +295,8 @@ class ConsumerOffsets(OffsetFile):
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None:
+            if not self.has_room(group, topic):
+                return
             queues = self._pulled[key] = {}
             self._index(key)
         queues[queue_id] = offset
@@ -333,13 +358,16 @@ class ConsumerOffsets(OffsetFile):
                 yield topic, group, queues, pulled.get(key, _NONE)
 
     def _index(self, key: str) -> None:
-        topic, _, group = key.partition(SEPARATOR)
+        topic, group = _pair(key)
+        if LIGHT_QUEUE_PREFIX in key:
+            self._light += key not in self._by_topic.get(topic, ())
         self._by_topic.setdefault(topic, {})[key] = group
         self._by_group.setdefault(group, {})[key] = topic
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in list(keys):
-            topic, _, group = key.partition(SEPARATOR)
+            topic, group = _pair(key)
+            self._light -= LIGHT_QUEUE_PREFIX in key
             for index, name in ((self._by_topic, topic), (self._by_group, group)):
                 del index[name][key]
                 if not index[name]:
@@ -347,3 +375,20 @@ class ConsumerOffsets(OffsetFile):
             for table in (self.table, self._pulled, self._resets):
                 table.pop(key, None)
             self._dirty = True
+
+
+def _pair(key: str) -> tuple[str, str]:
+    """Return topic and group of a key. The names of light queues and of their groups may have
+    separators in them."""
+    topic, _, group = key.partition(SEPARATOR)
+    if topic.startswith(LIGHT_QUEUE_PREFIX):
+        topic, found, group = key.partition(SEPARATOR + LIGHT_QUEUE_PREFIX)
+        if found:
+            return topic, LIGHT_QUEUE_PREFIX + group
+        topic, _, group = key.rpartition(SEPARATOR)
+    return topic, group
+
+
+def _is_of_light(key: str) -> bool:
+    """Tell whether this is the key of a group of light queues."""
+    return _pair(key)[1].startswith(LIGHT_QUEUE_PREFIX)

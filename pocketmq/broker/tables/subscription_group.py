@@ -26,6 +26,7 @@ from pocketmq.message.limits import (
     IllegalName,
     check_new_group,
 )
+from pocketmq.message.multi_dispatch import is_light_queue
 from pocketmq.message.retry_topic import V1_SEPARATOR, normal_topic
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -122,8 +123,26 @@ class SubscriptionGroups:
         return self._file.encode(self.data_version, forbiddenTable=self.forbidden, **others)
 
     def known(self, name: str) -> bool:
-        """Tell whether the group exists; do not create it."""
+        """Tell whether the group is in the table; do not create it."""
         return name in self.table
+
+    def is_light(self, name: str) -> bool:
+        """Tell whether this is a group of light queues: every name that could be a light queue's is
+        a group without an entry in the table, if light queues are served. Such groups only pull:
+        they have no retry topics, whose number would have no limit."""
+        return self._config.has_light_queues and is_light_queue(name)
+
+    def exists(self, name: str) -> bool:
+        """Tell whether the group is in the table, or one of light queues."""
+        return name in self.table or self.is_light(name)
+
+    def find_any(
+        self, name: str, connection: RequestConnection | None = None
+    ) -> SubscriptionGroupConfig | None:
+        """Do as `find`, also for a group of light queues."""
+        if self.is_light(name):
+            return SubscriptionGroupConfig(group_name=name)
+        return self.find(name, connection)
 
     def is_retry_of_another(self, topic: str, group: str) -> bool:
         """Tell whether a topic that is named like a POP retry topic of `group` belongs to another
@@ -151,7 +170,8 @@ class SubscriptionGroups:
     def find(
         self, name: str, connection: RequestConnection | None = None
     ) -> SubscriptionGroupConfig | None:
-        """Return the group's settings; create the group with defaults if the broker allows that.
+        """Return the group's settings; create the group with defaults if the broker allows that,
+        and it is none of light queues.
 
         Raises RemotingError (SYSTEM_BUSY) if `connection` has created too many groups that are not
         on the disk yet.
@@ -159,6 +179,8 @@ class SubscriptionGroups:
         group = self.table.get(name)
         if group is not None:
             return group
+        if self.is_light(name):
+            return None
         if not (
             self._config.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)
         ):

@@ -17,7 +17,11 @@ from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.client_ids import ClientIds
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters
 from pocketmq.broker.tables.consumer_groups import ConsumerGroup, ConsumerGroups
-from pocketmq.broker.tables.consumer_offset import LMQ_FILE, ConsumerOffsets
+from pocketmq.broker.tables.consumer_offset import (
+    LMQ_FILE,
+    OFFSETS_OF_LIGHT_QUEUE,
+    ConsumerOffsets,
+)
 from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.broker.tables.queue_locks import QueueLocks
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
@@ -79,6 +83,7 @@ class Tables:
             clock,
             config.consumer_offset_update_version_step,
             config.enable_lmq,
+            OFFSETS_OF_LIGHT_QUEUE * config.max_lmq_consume_queue_num,
         )
         self.groups.offset_of = self.offsets.query
         self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics, log_end)

@@ -32,12 +32,15 @@ from pocketmq.message.incarnation import (
 )
 from pocketmq.message.limits import (
     AUTO_CREATE_TOPIC,
+    LIGHT_QUEUE_PREFIX,
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     IllegalName,
     check_topic,
 )
+from pocketmq.message.multi_dispatch import is_light_queue
+from pocketmq.message.properties import INNER_MULTI_DISPATCH
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -96,7 +99,9 @@ class TopicConfigs:
         # The topics that are not on the disk yet, with the table's revision that contains each.
         self._new: dict[str, int] = {}
         self.deleted: dict[str, int] = {}
-        self._unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
+        self._unserved = UnservedTopics(
+            path.with_name("topicQueueMapping.json"), has_light_queues=config.has_light_queues
+        )
         self._clock = clock
         self._on_change = on_change
         self._log = LimitedLog(log)
@@ -177,7 +182,7 @@ class TopicConfigs:
         self.deleted = {name: end for name, end in self.deleted.items() if end > log_begin}
         adopted = []
         for name in queues:
-            if name in self.table:
+            if name in self.table or name.startswith(LIGHT_QUEUE_PREFIX):
                 continue  # without opening its queues
             of_topic = queues[name]
             try:
@@ -283,13 +288,25 @@ class TopicConfigs:
             self._writer.check()
 
     def get(self, name: str) -> TopicConfig | None:
-        """Return the topic; None if it does not exist."""
-        return self.table.get(name)
+        """Return the topic; None if it does not exist. Every light queue is a topic, without an
+        entry in the table."""
+        topic = self.table.get(name)
+        if topic is None and self.is_light(name):
+            topic = _new_topic(name, 1, PERM_READ_WRITE)
+        return topic
+
+    def is_light(self, name: str) -> bool:
+        """Tell whether this is a light queue, and light queues are served."""
+        return self._config.has_light_queues and is_light_queue(name)
 
     def is_served(self, name: str) -> bool:
         """Tell whether this broker serves a topic, which need not exist."""
         topic = self.table.get(name)
         return self._unserved.reason(name, None if topic is None else topic.attributes) is None
+
+    def takes_messages(self, name: str) -> bool:
+        """Do the same for a topic whose messages are to be stored."""
+        return self.is_served(name) and not name.startswith(LIGHT_QUEUE_PREFIX)
 
     def check_served(self, name: str) -> TopicConfig | None:
         """Return the topic, None if it does not exist; refuse a topic that only an official broker
@@ -298,13 +315,24 @@ class TopicConfigs:
         Raises:
             RemotingError: INVALID_PARAMETER, which producers do not retry.
         """
-        topic = self.table.get(name)
+        topic = self.get(name)
         reason = self._unserved.reason(name, None if topic is None else topic.attributes)
         if reason is not None:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER,
                 f"topic[{name}] is not served by this broker: {reason}; "
                 "use an official broker for it",
+            )
+        return topic
+
+    def check_ordinary(self, name: str) -> TopicConfig | None:
+        """Do the same for a request that is not for light queues: a send or a pop."""
+        topic = self.check_served(name)
+        if name.startswith(LIGHT_QUEUE_PREFIX):
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic[{name}] is a light queue: it is pulled from, and gets the messages of "
+                f"topics that name it in their property {INNER_MULTI_DISPATCH}",
             )
         return topic
 
@@ -437,6 +465,10 @@ class TopicConfigs:
     def delete(self, name: str, log_end: int) -> bool:
         """Delete a topic; return False if it does not exist. All its messages are before the
         physical offset `log_end`."""
+        if self.is_light(name) and name not in self.table:
+            note_deleted(self.deleted, name, log_end)
+            self._count_change()
+            return True
         if self.table.pop(name, None) is None:
             return False
         self._count -= _counts(name)

@@ -2,8 +2,9 @@
 
 Some kinds of topics of the official broker have files or queue numbers with another meaning: batch
 consume queues (`queue.type=BatchCQ`), compaction (`cleanup.policy=COMPACTION`), static topics
-(config/topicQueueMapping.json) and the light queues of MQTT (`%LMQ%...`). Requests for their
-messages and offsets are refused, and their files are kept unchanged for the official broker.
+(config/topicQueueMapping.json). So do light queues (`%LMQ%...`), unless they are switched on.
+Requests for their messages and offsets are refused. The files of light queues are kept up to date,
+those of the others unchanged for the official broker.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ _SERVED: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 
 
 class UnservedTopics:
-    """The unserved topics of one store; `path` is the store's topicQueueMapping.json."""
+    """The unserved topics of one store; `path` is the store's topicQueueMapping.json. Light queues
+    are served if it `has_light_queues`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, has_light_queues: bool) -> None:
         self._path = path
+        self._has_light_queues = has_light_queues
         self._static: frozenset[str] = frozenset()
 
     def load(self) -> None:
@@ -44,6 +47,6 @@ class UnservedTopics:
                     return f"{attribute}={value}"
         if name in self._static:
             return "it is a static topic"
-        if name.startswith(LIGHT_QUEUE_PREFIX):
+        if name.startswith(LIGHT_QUEUE_PREFIX) and not self._has_light_queues:
             return "it is a light queue"
         return None

@@ -29,6 +29,7 @@ from pocketmq.store.log.record_blocks import (
     Records,
     TopicNames,
     altered,
+    entry_rows,
     properties_places,
     tags_codes,
 )
@@ -129,12 +130,14 @@ class FileScan(NamedTuple):
 
     Attributes:
         topics: the names of the topics in it.
-        codes: the tags codes of the records, by their properties; for each block of records.
+        entries: a row for each entry that the records get, and ...
+        codes: ... their tags codes, by their properties; for each block of records.
         altered: bytes [begin, end) of records that differ from their own checksums.
     """
 
     found: list[Found]
     topics: list[str]
+    entries: list[Records]
     codes: list[IntArray]
     altered: list[tuple[int, int]]
 
@@ -149,12 +152,14 @@ def scan_path(
         return None
     try:
         topics = TopicNames()
-        scan = FileScan([], topics.names, [], [])
+        scan = FileScan([], topics.names, [], [], [])
         for found in scan_file(mapped, topics, advanced, whole=whole):
             scan.found.append(found)
             if isinstance(found, Records):
                 view = mapped.view
-                scan.codes.append(tags_codes(view, *properties_places(view, found)))
+                entries = entry_rows(view, found, topics)
+                scan.entries.append(entries)
+                scan.codes.append(tags_codes(view, *properties_places(view, entries)))
                 wrong = found.rows(altered(view, found))
                 begins, sizes = wrong.at.tolist(), wrong.size.tolist()
                 scan.altered.extend((at, at + size) for at, size in zip(begins, sizes, strict=True))
@@ -227,8 +232,8 @@ class LogCheck:
         ]
 
     def run(self, met: Met) -> None:
-        """Look at every file; `met` gets the base and the records of each, and the tags codes that
-        follow from their properties. Raises OSError."""
+        """Look at every file; `met` gets the base of each, a row for each entry that its records
+        get, and the tags codes that follow from their properties. Raises OSError."""
         # A file that was made ahead has nothing in it yet, but its size.
         used = len(self.files)
         while used > 1 and self.files[used - 1].size and not has_data(self.files[used - 1]):
@@ -274,15 +279,13 @@ class LogCheck:
     def _take(self, file: LogFile, scan: FileScan, met: Met, *, last: bool) -> None:
         base, behind = file.base, file.base + self.file_size
         size = min(file.size, self.file_size)
-        blocks, codes = [], []
-        codes_of = iter(scan.codes)
+        blocks = 0
         self.altered += [
             Damage(file.path, base + begin, base + end, DIFFERS) for begin, end in scan.altered
         ]
         for found in scan.found:
             if isinstance(found, Records):
-                blocks.append(found)
-                codes.append(next(codes_of))
+                blocks += 1
                 self.records += len(found.at)
                 self.end = base + int(found.at[-1]) + int(found.size[-1])
             elif isinstance(found, Gap) and last and self._in_progress(base + found.begin):
@@ -298,11 +301,11 @@ class LogCheck:
             elif last:
                 self._at_end(base, found)
         if blocks:
-            columns = zip(*blocks, strict=True)
+            columns = zip(*scan.entries[:blocks], strict=True)
             records = Records(*(np.concatenate(column).astype(np.int64) for column in columns))
             numbers = [self.topics.number(name.encode()) for name in scan.topics]
             records = records._replace(topic=np.array(numbers, np.int64)[records.topic])
-            met(base, records, np.concatenate(codes))
+            met(base, records, np.concatenate(scan.codes[:blocks]))
         if file.size < self.file_size:
             self._note(
                 max(self.end, base), behind,

@@ -12,13 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, SCHEDULE_TOPIC, STORED_TOPIC_PATTERN
-from pocketmq.message.sysflag import (
-    INNER_BATCH,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
+from pocketmq.message.limits import SCHEDULE_TOPIC, STORED_TOPIC_PATTERN
+from pocketmq.message.multi_dispatch import is_light_queue
 from pocketmq.store.check.log_check import common_size
 from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
@@ -88,8 +83,7 @@ def queue_directories(directory: Path) -> list[Path]:
         path
         for path in sorted(directory.glob("*/*/"))
         if path.name.isdecimal()
-        and STORED_TOPIC_PATTERN.fullmatch(path.parent.name)
-        and not path.parent.name.startswith(LIGHT_QUEUE_PREFIX)
+        and (STORED_TOPIC_PATTERN.fullmatch(path.parent.name) or is_light_queue(path.parent.name))
     ]
 
 
@@ -325,12 +319,8 @@ class QueueCheck:
     def compare(
         self, topics: TopicNames, base: int, records: Records, codes: npt.NDArray[np.int64]
     ) -> None:
-        """Compare the records of the commit-log file that begins at `base`; `codes` are the tags
-        codes that follow from their properties."""
-        kind = records.sys_flag & TRANSACTION_MASK
-        entered = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
-        wanted = np.flatnonzero(entered & (records.sys_flag & INNER_BATCH == 0))
-        records, codes = records.rows(wanted), codes[wanted]
+        """Compare the entries of the commit-log file that begins at `base`, a row each; `codes` are
+        their tags codes."""
         order = np.lexsort((records.at, records.queue_id, records.topic))
         records, codes = records.rows(order), codes[order]
         changes = (np.diff(records.topic) != 0) | (np.diff(records.queue_id) != 0)

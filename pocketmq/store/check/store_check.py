@@ -14,6 +14,7 @@ import msgspec
 from pocketmq.message import fastjson
 from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.limits import TIMER_TOPIC, is_system_topic
+from pocketmq.message.multi_dispatch import is_light_queue
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.index_check import check_index
 from pocketmq.store.check.log_check import LogCheck, common_size
@@ -241,7 +242,7 @@ class StoreCheck:
         waiting = queues.not_entered
         known = self._existing_topics(queues)
         for (topic, queue_id), count in queues.unknown.items():
-            if topic not in known and not is_system_topic(topic):
+            if topic not in known and not (is_system_topic(topic) or is_light_queue(topic)):
                 self._remarks.append(
                     f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was "
                     "the topic deleted?"
@@ -485,7 +486,7 @@ def lost_topics(root: Path, queues: Iterable[tuple[str, int]]) -> dict[str, int]
         return lost
     known = {*document.get("topicConfigTable", ()), *document.get(DELETED_TOPICS, ())}
     for topic, queue_id in queues:
-        if topic not in known and not is_system_topic(topic):
+        if topic not in known and not (is_system_topic(topic) or is_light_queue(topic)):
             lost[topic] = max(lost.get(topic, 0), queue_id + 1)
     return lost
 

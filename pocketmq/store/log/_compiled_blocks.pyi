@@ -41,3 +41,10 @@ def topic_numbers(
     numbers: NDArray[Any],
     number_of: Callable[[bytes], int],
 ) -> None: ...
+def rows_with(
+    view: memoryview,
+    begins: NDArray[Any],
+    ends: NDArray[Any],
+    part: bytes,
+    rows: NDArray[Any],
+) -> int: ...

@@ -13,6 +13,9 @@ from libc.string cimport memchr, memcmp
 
 from pocketmq._big_endian cimport get32, get64
 
+cdef extern from "string.h" nogil:
+    void *memmem(const void *text, size_t size, const void *part, size_t part_size)
+
 cdef enum:
     SLOTS = 32768  # for topics whose numbers are remembered: that of a topic is its hash
     KNOWN = 16  # tags whose codes are remembered: they are compared one after another
@@ -269,3 +272,25 @@ def tags_codes(
                 tags[newest] = Tag(tag, size, codes[row])
                 newest = (newest + 1) % KNOWN
                 known = min(known + 1, KNOWN)
+
+
+def rows_with(
+    const uint8_t[::1] view not None,
+    const int64_t[::1] begins not None,
+    const int64_t[::1] ends not None,
+    const uint8_t[::1] part not None,
+    int64_t[::1] rows not None,
+):
+    """See `record_blocks.rows_with_in_python`. Fills `rows`; returns the number of them."""
+    cdef Py_ssize_t row, found = 0, count = len(begins)
+    if len(ends) != count or len(rows) != count or not len(part):
+        raise ValueError("each text needs an end and room for its row")
+    for row in range(count):
+        if not 0 <= begins[row] <= ends[row] <= len(view):
+            raise ValueError("a text lies outside of its view")
+        if begins[row] < ends[row] and memmem(
+            &view[0] + begins[row], ends[row] - begins[row], &part[0], len(part)
+        ) != NULL:
+            rows[found] = row
+            found += 1
+    return found

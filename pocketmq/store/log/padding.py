@@ -2,8 +2,8 @@
 
 A repair (`store.repair`) puts them there. They are rolled-back transactions, which no broker enters
 into a queue, with a body of zeros and `PADDING_FLAG` as their flag. Where the damaged message is
-known, its padding names the topic, the queue and the queue offset: recovery does not give that
-offset again.
+known, its padding names the topic, the queue and the queue offset, and in its properties the light
+queues: recovery does not give these offsets again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.message.checksum import body_crc
+from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID, light_places, with_offsets
 from pocketmq.message.record import Record
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1, MIN_RECORD, encode_into
 from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -29,9 +30,16 @@ def is_padding(record: Record) -> bool:
     return record.flag == PADDING_FLAG and rolled_back
 
 
-def stands_for_message(record: Record) -> bool:
-    """Return whether padding names the message that it replaces."""
-    return is_padding(record) and record.queue_offset >= 0
+def lost_places(record: Record) -> list[tuple[str, int, int]]:
+    """Return topic, queue id and queue offset of the entries of the message that padding replaces,
+    if that is known."""
+    if not is_padding(record) or record.queue_offset < 0:
+        return []
+    light = light_places(record.topic, record.properties_text)
+    return [
+        (record.topic, record.queue_id, record.queue_offset),
+        *((name, LIGHT_QUEUE_ID, offset) for name, offset in light),
+    ]
 
 
 def padding(physical_offset: int, size: int, timestamp: int) -> bytes:
@@ -42,27 +50,44 @@ def padding(physical_offset: int, size: int, timestamp: int) -> bytes:
 
 
 def padding_for(
-    physical_offset: int, size: int, timestamp: int, topic: str, queue_id: int, queue_offset: int
+    physical_offset: int,
+    size: int,
+    timestamp: int,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    light: dict[str, int],
 ) -> bytes:
-    """Return a record of `size` bytes for a message of which this is known.
+    """Return a record of `size` bytes for a message of which this is known; `light` has its queue
+    offsets in light queues.
 
-    Raises ValueError when a record of that size has no room for the topic.
+    Raises ValueError when a record of that size has no room for that.
     """
-    return _encoded(physical_offset, size, timestamp, topic, queue_id, queue_offset)
+    properties = with_offsets("", light) if light else ""
+    return _encoded(
+        physical_offset, size, timestamp, topic, queue_id, queue_offset, properties.encode()
+    )
 
 
 def _encoded(
-    physical_offset: int, size: int, timestamp: int, topic: str, queue_id: int, queue_offset: int
+    physical_offset: int,
+    size: int,
+    timestamp: int,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    properties: bytes = b"",
 ) -> bytes:
     name = topic.encode()
     version_2 = len(name) > MAX_TOPIC_V1
-    body = bytes(max(0, size - MIN_RECORD - version_2 - len(name)))
-    if MIN_RECORD + version_2 + len(name) + len(body) != size:
+    rest = MIN_RECORD + version_2 + len(name) + len(properties)
+    body = bytes(max(0, size - rest))
+    if rest + len(body) != size:
         raise ValueError(f"a record of {size} bytes has no room for the topic {topic}")
     record = bytearray(size)
     encode_into(
         record, 0, size, MAGIC_V2 if version_2 else MAGIC_V1, body_crc(body), queue_id,
         PADDING_FLAG, queue_offset, physical_offset, TRANSACTION_ROLLBACK, timestamp, _HOST,
-        timestamp, _HOST, 0, 0, body, name, b"",
+        timestamp, _HOST, 0, 0, body, name, properties,
     )  # fmt: skip
     return bytes(record)

@@ -19,9 +19,17 @@ import numpy.typing as npt
 
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.checksum import CRC_MASK, crc32
-from pocketmq.message.properties import CRC32
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
+from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID, light_places
+from pocketmq.message.properties import CRC32, INNER_MULTI_QUEUE_OFFSET
 from pocketmq.message.record_crc import FIELD_SIZE, is_altered, is_proven
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from pocketmq.message.sysflag import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from pocketmq.store.encoding.index_keys import alike_from
 from pocketmq.store.encoding.tags_codes import tags_code
 
@@ -35,14 +43,27 @@ _HEAD: Final = 84  # bytes before the length of the body, with IPv4 hosts
 _IPV6_MORE: Final = 12
 _CRC_NAME: Final = int.from_bytes(CRC32.encode())  # eight bytes
 _STORE_TIMESTAMP: Final = 56  # its byte, with an IPv4 born host
+_MANY_NAMES: Final = 100_000
+_DISPATCHED: Final = INNER_MULTI_QUEUE_OFFSET.encode()
 
 
 class TopicNames:
-    """Numbers for topics, so that arrays can hold them."""
+    """Numbers for topics, so that arrays can hold them.
+
+    Attributes:
+        no_topics: the numbers of names that are light queues', but that records have as topics.
+    """
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.no_topics: list[int] = []
         self._numbers: dict[bytes, int] = {}
+        self._light: dict[str, int] = {}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it should be replaced, lest it grows on and on."""
+        return len(self.names) > _MANY_NAMES
 
     def number(self, topic: bytes) -> int:
         """Return the number of an encoded topic; -1 when it is not UTF-8."""
@@ -53,6 +74,16 @@ class TopicNames:
             except UnicodeDecodeError:
                 return -1
             found = self._numbers[topic] = len(self.names)
+            self.names.append(name)
+            if name.startswith(LIGHT_QUEUE_PREFIX):
+                self.no_topics.append(found)
+        return found
+
+    def number_of_light(self, name: str) -> int:
+        """Return the number of a light queue."""
+        found = self._light.get(name)
+        if found is None:
+            found = self._light[name] = len(self.names)
             self.names.append(name)
         return found
 
@@ -123,6 +154,49 @@ def read_block(
         bad = int(rows[0])
         records = records.rows(slice(bad))
     return Block(records, behind if bad is None else int(places[bad]), bad is not None)
+
+
+def entry_rows(view: memoryview, records: Records, topics: TopicNames) -> Records:
+    """Return a row for each entry that the records of a block get in a queue, as
+    `dispatch.places_of`: first for those in their own queues."""
+    kind = records.sys_flag & TRANSACTION_MASK
+    wanted = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
+    wanted &= records.sys_flag & INNER_BATCH == 0
+    records = records.rows(np.flatnonzero(wanted))
+    begin, end = properties_places(view, records)
+    rows: list[int] = []
+    places: list[tuple[int, int]] = []
+    for row in rows_with(view, begin, end, _DISPATCHED).tolist():
+        text = str(view[int(begin[row]) : int(end[row])], "utf-8", "replace")
+        for name, offset in light_places(topics.names[int(records.topic[row])], text):
+            rows.append(row)
+            places.append((topics.number_of_light(name), offset))
+    own = records
+    if topics.no_topics:
+        own = records.rows(~np.isin(records.topic, topics.no_topics))
+    if not rows:
+        return own
+    light = records.rows(rows)
+    numbers, offsets = np.array(places, np.int64).T
+    light = light._replace(
+        topic=numbers, queue_id=np.full(len(rows), LIGHT_QUEUE_ID), queue_offset=offsets
+    )
+    return Records(*map(np.concatenate, zip(own, light, strict=True)))
+
+
+def rows_with(view: memoryview, begin: IntArray, end: IntArray, part: bytes) -> IntArray:
+    """Return the rows of the texts between bytes of a file that contain `part`."""
+    if _compiled is None:
+        return rows_with_in_python(view, begin, end, part)
+    rows = np.empty(len(begin), np.int64)
+    return rows[: _compiled.rows_with(view, begin, end, part, rows)]
+
+
+def rows_with_in_python(view: memoryview, begin: IntArray, end: IntArray, part: bytes) -> IntArray:
+    """Do the same without the accelerator."""
+    places = enumerate(zip(begin.tolist(), end.tolist(), strict=True))
+    rows = [row for row, (first, last) in places if part in view[first:last].tobytes()]
+    return np.array(rows, np.int64)
 
 
 def store_timestamps(view: memoryview, records: Records) -> IntArray:

@@ -13,15 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.sysflag import (
-    INNER_BATCH,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
+from pocketmq.message.sysflag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from pocketmq.store.log.record_blocks import (
     Records,
     TopicNames,
+    entry_rows,
     properties_places,
     read_block,
     store_timestamps,
@@ -63,10 +59,17 @@ class BlockBuilder:
         Return the physical offset after them, and when the last one was stored (ms); None, and
         do nothing, when one of them is unusual. Raises DiskFull, OSError; then nothing is entered.
         """
+        if self._topics.is_large:
+            self._topics = TopicNames()
         block = read_block(view, base, 0, len(view), self._topics, whole_crc=self._whole_crc)
         if block is None or not len(block.records.at):
             return None
         records = block.records
+        timestamp = int(store_timestamps(view, records.rows(slice(-1, None)))[0])
+        kind = records.sys_flag & TRANSACTION_MASK
+        if (records.sys_flag & INNER_BATCH).any() or (kind == TRANSACTION_ROLLBACK).any():
+            return None
+        records = entry_rows(view, records, self._topics)
         parts = self._parts(records)
         if parts is None:
             return None
@@ -76,7 +79,6 @@ class BlockBuilder:
         entries["offset"] = records.at.astype(np.int64) + base
         entries["size"] = records.size
         entries["code"] = tags_codes(view, *properties_places(view, records))
-        timestamp = int(store_timestamps(view, records.rows(slice(-1, None)))[0])
         physical_end = base + block.end
         for queue, first_offset, rows in parts:
             queue.next_offset = first_offset + len(rows)
@@ -85,14 +87,9 @@ class BlockBuilder:
         return physical_end, timestamp
 
     def _parts(self, records: Records) -> list[_Part] | None:
-        kind = records.sys_flag & TRANSACTION_MASK
-        if (records.sys_flag & INNER_BATCH).any() or (kind == TRANSACTION_ROLLBACK).any():
-            return None
         key = records.topic.astype(np.int64) << 32 | records.queue_id.astype(np.uint32)
-        rows = np.flatnonzero(kind != TRANSACTION_PREPARED)
+        rows = np.argsort(key, kind="stable")
         key = key[rows]
-        order = np.argsort(key, kind="stable")
-        rows, key = rows[order], key[order]
         parts = []
         for group in np.split(rows, np.flatnonzero(np.diff(key)) + 1):
             if not len(group):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, SCHEDULE_TOPIC
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.encoding.queue_entry import (
     Entry,
@@ -59,6 +59,7 @@ class ConsumeQueue:
             could enter again.
         listeners: called by the store for each arrival.
         delayed: entries hold the time of delivery instead of a tags code.
+        is_light: its messages are records of other topics (`pocketmq.message.multi_dispatch`).
         removed: the topic was deleted; this object must not be written to any more.
         is_mixed: an entry led to a message of another queue, so others may: each is looked at.
     """
@@ -80,7 +81,7 @@ class ConsumeQueue:
         self.lost_physical = -1
         self.listeners: tuple[ArrivalListener, ...] = ()
         self.removed = False
-        self.is_mixed = False
+        self.is_light = self.is_mixed = topic.startswith(LIGHT_QUEUE_PREFIX)
         self.delayed = topic == SCHEDULE_TOPIC
         self._file: MappedFile | None = None  # the one that is appended to
         self._file_begin = 0  # the queue offsets that it holds

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
+from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID, is_light_queue
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.errors import (
     FileSizeMismatch,
@@ -43,12 +44,14 @@ class ConsumeQueueTable:
 
     Attributes:
         by_topic: topic → queue id → queue, of those that are open. `find` has the others.
+        light_queues: the number of light queues.
         removed: queues that were removed, and whose files are still on the disk.
         on_begun: called with topic and queue id of each queue that is made, or begins anew.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int, retired: Retirement) -> None:
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.light_queues = 0
         self.removed = RemovedQueues(files, directory, retired, self.by_topic.__contains__)
         self.on_begun: Callable[[str, int], None] = _nobody_listens
         self._files = files
@@ -78,8 +81,7 @@ class ConsumeQueueTable:
     @property
     def has_foreign(self) -> bool:
         """Whether there are queues that only the official broker can fill."""
-        light = self._directory.glob(f"{LIGHT_QUEUE_PREFIX}*/")
-        return bool(self._batch_topics) or next(light, None) is not None
+        return bool(self._batch_topics)
 
     @property
     def is_missing(self) -> bool:
@@ -131,6 +133,7 @@ class ConsumeQueueTable:
                 log.warning("%s is ignored: %s", self._directory / name, error)
             else:
                 self._unopened[name] = None
+                self.light_queues += name.startswith(LIGHT_QUEUE_PREFIX)
 
     def settled(self, settle: Settle) -> None:
         """Take the queues that are not open yet for whole from now on: the store is recovered.
@@ -204,6 +207,7 @@ class ConsumeQueueTable:
                 self._unopened[queue.topic] = None
         self._open_queues.clear()
         self.by_topic.clear()
+        self.light_queues = sum(topic.startswith(LIGHT_QUEUE_PREFIX) for topic in self._unopened)
 
     def bounds(self) -> dict[str, dict[int, Bounds]]:
         """Return where each queue begins and ends, as far as it is known without opening any."""
@@ -349,17 +353,19 @@ class ConsumeQueueTable:
             with self.removed.making(topic, queue_id):
                 queue = self._make(topic, queue_id)
                 self._add(queue)
+            self.light_queues += queue.is_light
             self.on_begun(topic, queue_id)
         return queue
 
     def _check(self, topic: str, queue_id: int) -> None:
-        if STORED_TOPIC_PATTERN.fullmatch(topic) is None or queue_id < 0:
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            is_name = is_light_queue(topic) and queue_id == LIGHT_QUEUE_ID
+        else:
+            is_name = STORED_TOPIC_PATTERN.fullmatch(topic) is not None and queue_id >= 0
+        if not is_name:
             raise ValueError(f"topic {topic!r} with queue {queue_id} cannot have a queue")
         if topic in self._batch_topics:
             raise ValueError(f"topic {topic!r} has batch consume queues, which are not served")
-        if topic.startswith(LIGHT_QUEUE_PREFIX):
-            # Its entries point at the records of other topics.
-            raise ValueError(f"topic {topic!r} is a light queue, which is not served")
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(
@@ -385,7 +391,7 @@ class ConsumeQueueTable:
         if gone:
             self.removed.add(topic, gone)
             log.info("topic %s: its %d consume queues are removed", topic, len(gone))
-        elif STORED_TOPIC_PATTERN.fullmatch(topic):
+        elif STORED_TOPIC_PATTERN.fullmatch(topic) or is_light_queue(topic):
             # A power failure may have brought back the directory of one that was deleted.
             self._files.remove_directory(self._directory / topic)
         return bool(gone)
@@ -439,6 +445,7 @@ class ConsumeQueueTable:
         self.removed.add(topic, {queue_id: self._take_out(topic, queue_id)})
 
     def _take_out(self, topic: str, queue_id: int) -> RemovedQueue:
+        self.light_queues -= topic.startswith(LIGHT_QUEUE_PREFIX)
         queues = self.by_topic.get(topic, {})
         queue = queues.pop(queue_id, None)
         if queue is not None:

@@ -15,7 +15,7 @@ from pocketmq.message.record_crc import DIFFERS, is_altered
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, CorruptRecord, RecordError, peek
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.deletions import note_deleted
-from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.dispatch import has_queue_entry, is_at, tags_code_of
 from pocketmq.store.encoding.queue_entry import Entry
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
@@ -69,10 +69,15 @@ class DamagedEntries:
             file = self._commit_log.files.find(physical)
             if file is None:
                 raise CorruptRecord(0, f"its entry says physical offset {physical}")
-            check_head(file, queue, offset, physical, size)
-            if not has_topic(file, queue, physical):
-                queue.is_mixed = True
-                raise CorruptRecord(0, f"the record at {physical} is of another topic")
+            if queue.is_light:
+                found = self._entry_of(queue, offset, physical)
+                if found is None or found[:2] != entry[:2]:
+                    raise CorruptRecord(0, f"the record at {physical} is not dispatched there")
+            else:
+                check_head(file, queue, offset, physical, size)
+                if not has_topic(file, queue, physical):
+                    queue.is_mixed = True
+                    raise CorruptRecord(0, f"the record at {physical} is of another topic")
         except CorruptRecord as error:
             return self._mended(queue, offset, error.reason)
         if not crc:
@@ -172,9 +177,6 @@ class DamagedEntries:
 
     @staticmethod
     def _is_at(record: Record, queue: ConsumeQueue, offset: int) -> bool:
-        return (
-            record.queue_offset == offset
-            and record.queue_id == queue.queue_id
-            and record.topic == queue.topic
-            and has_queue_entry(record.sys_flag)
+        return is_at(record, queue.topic, queue.queue_id, offset) and has_queue_entry(
+            record.sys_flag
         )

@@ -119,7 +119,7 @@ class PendingEntries:
         """
         waiting = self._waiting
         self._failure = None
-        entered = self.entered
+        entered = before = self.entered
         last = b""
         if end > self.limit:
             end = self.limit
@@ -138,8 +138,12 @@ class PendingEntries:
             if queue.listeners and entries:
                 self._arrivals.append((queue, queue_offset, entries, timestamp))
             if self._failure is not None:
+                if entered == until:  # entries of the same message in other queues
+                    entered = before
                 self._log.on_failed(self._failure)
                 break
+            if entered != until:
+                before = entered
             entered = until
             last = entries
         else:

@@ -13,10 +13,10 @@ from pocketmq.message.record import Record
 from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.dispatch import has_queue_entry, places_of, tags_code_of
 from pocketmq.store.encoding.queue_entry import pack_entry
 from pocketmq.store.errors import DiskFull, StoreError
-from pocketmq.store.log.padding import stands_for_message
+from pocketmq.store.log.padding import lost_places
 from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
@@ -48,28 +48,28 @@ class QueueBuilder:
             DiskFull, OSError: no room for its entry; nothing was changed.
         """
         if has_queue_entry(record.sys_flag):
-            queue = self.queue_of(record.topic, record.queue_id)
-            if queue is not None and self._align(queue, record):
-                queue.make_room()
+            queues = []
+            for topic, queue_id, offset in places_of(record):
+                queue = self.queue_of(topic, queue_id)
+                if queue is not None and self._align(queue, record, offset):
+                    queue.make_room()
+                    queues.append(queue)
+            code = tags_code_of(record, self._delay_levels)
+            entry = pack_entry(record.physical_offset, record.size, code)
+            end, timestamp = record.physical_offset + record.size, record.store_timestamp
+            for queue in queues:
+                self._pending.add(end, queue, queue.next_offset, entry, timestamp)
                 queue.next_offset += 1
-                code = tags_code_of(record, self._delay_levels)
-                self._pending.add(
-                    record.physical_offset + record.size,
-                    queue,
-                    record.queue_offset,
-                    pack_entry(record.physical_offset, record.size, code),
-                    record.store_timestamp,
-                )
         elif record.sys_flag & INNER_BATCH:
             self._log.error(
                 "record at physical offset %d is an inner batch, which is not supported",
                 record.physical_offset,
             )
-        elif stands_for_message(record):
-            queue = self.queue_of(record.topic, record.queue_id)
-            if queue is not None and record.queue_offset >= queue.next_offset:
+        for topic, queue_id, offset in lost_places(record):
+            queue = self.queue_of(topic, queue_id)
+            if queue is not None and offset >= queue.next_offset:
                 _wait_for_entries(queue)
-                queue.skip_until(record.queue_offset + 1)
+                queue.skip_until(offset + 1)
 
     def queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, open; None if it cannot be. Raises DiskFull."""
@@ -81,19 +81,20 @@ class QueueBuilder:
             self._log.error("queue %s/%d: messages get no entries: %s", topic, queue_id, error)
             return None
 
-    def _align(self, queue: ConsumeQueue, record: Record) -> bool:
-        """Have the queue go on with the record; False when that is impossible.
+    def _align(self, queue: ConsumeQueue, record: Record, offset: int) -> bool:
+        """Have the queue go on with the record, at this queue offset; False when that is
+        impossible.
 
         A topic that was deleted and recreated begins again at queue offset 0. The later life wins.
         """
-        if record.queue_offset == queue.next_offset:
+        if offset == queue.next_offset:
             return True
-        if 0 <= record.queue_offset <= queue.max_offset:
+        if 0 <= offset <= queue.max_offset:
             # Those of the earlier life would be removed as soon as they are entered. They may wait
             # for a master that the group does not have.
             self._pending.drop(queue)
         _wait_for_entries(queue)
-        offset, end = record.queue_offset, queue.next_offset
+        end = queue.next_offset
         if offset == end:
             return True
         is_possible = 0 <= offset < MOST_OFFSET

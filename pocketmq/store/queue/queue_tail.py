@@ -7,6 +7,7 @@ from typing import Final
 
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import MIN_RECORD, RecordError
+from pocketmq.store.dispatch import is_at
 from pocketmq.store.encoding.queue_entry import Entry
 from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
@@ -107,9 +108,7 @@ class QueueTail:
         physical, size, _ = entry
         with contextlib.suppress(RecordNotFound, RecordError):
             record = decode(self._log.record_at(physical), check_crc=False)
-            return (record.topic, record.queue_id, record.queue_offset, record.size) == (
-                queue.topic, queue.queue_id, offset, size,
-            )  # fmt: skip
+            return record.size == size and is_at(record, queue.topic, queue.queue_id, offset)
         return False
 
 

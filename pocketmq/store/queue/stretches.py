@@ -13,12 +13,7 @@ import numpy as np
 
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.message.record import decode
-from pocketmq.message.sysflag import (
-    INNER_BATCH,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
+from pocketmq.message.sysflag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import tags_code_of
 from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
@@ -27,6 +22,7 @@ from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
     TopicNames,
+    entry_rows,
     properties_places,
     read_block,
     store_timestamps,
@@ -135,17 +131,20 @@ class StretchReader:
         self._at_once = _LEAST if stopped else min(2 * self._at_once, _MOST)
         if not len(records.at):
             return None
-        physical = records.at.astype(np.int64) + base
-        wanted = physical >= self._begins(records, enter_from)
-        is_batch = (records.sys_flag & INNER_BATCH) != 0
-        rows = np.flatnonzero(wanted & (kind != TRANSACTION_PREPARED) & ~is_batch)
-        self._gather(view, records.rows(rows), physical[rows])
+        batches = records.rows((records.sys_flag & INNER_BATCH) != 0)
+        self._gather(view, *self._wanted(entry_rows(view, records, self._topics), base, enter_from))
         return Stretch(
             base + end,
-            int(physical[-1]),
+            base + int(records.at[-1]),
             int(store_timestamps(view, records.rows(slice(-1, None)))[0]),
-            int((is_batch & wanted).sum()),
+            len(self._wanted(batches, base, enter_from)[1]),
         )
+
+    def _wanted(self, records: Records, base: int, enter_from: int) -> tuple[Records, IntArray]:
+        """Return the records whose entries may be missing, and their physical offsets."""
+        physical = records.at.astype(np.int64) + base
+        rows = np.flatnonzero(physical >= self._begins(records, enter_from))
+        return records.rows(rows), physical[rows]
 
     def _begins(self, records: Records, enter_from: int) -> IntArray | int:
         if not self._deleted:

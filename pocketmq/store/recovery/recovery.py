@@ -34,7 +34,7 @@ from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import MIN_RECORD, RecordError
 from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.dispatch import places_of, tags_code_of
 from pocketmq.store.encoding.queue_entry import (
     CONSUME_QUEUE_UNIT,
     Entry,
@@ -46,7 +46,7 @@ from pocketmq.store.files import MappedFile
 from pocketmq.store.log.checkpoint import Checkpoint, Mark
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
-from pocketmq.store.log.padding import stands_for_message
+from pocketmq.store.log.padding import lost_places
 from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_tail import QueueTail
@@ -241,17 +241,13 @@ class Recovery:
             raise _MarkMisfit(f"no record begins at physical offset {mark.last}") from error
         if mark.last < self._log.min_offset or record.physical_offset + record.size > mark.entered:
             raise _MarkMisfit(f"the record at physical offset {mark.last} is another one")
-        if not has_queue_entry(record.sys_flag):
-            return
-        if mark.last < self._deleted.get(record.topic, 0):
-            return
-        queue = self._queues.find(record.topic, record.queue_id)
-        entry = queue.entry(record.queue_offset) if queue is not None else None
-        if entry is None or entry[:2] != (mark.last, record.size):
-            raise _MarkMisfit(
-                f"{record.topic}/{record.queue_id} has no entry of its message "
-                f"{record.queue_offset}"
-            )
+        for topic, queue_id, offset in places_of(record):
+            if mark.last < self._deleted.get(topic, 0):
+                continue
+            queue = self._queues.find(topic, queue_id)
+            entry = queue.entry(offset) if queue is not None else None
+            if entry is None or entry[:2] != (mark.last, record.size):
+                raise _MarkMisfit(f"{topic}/{queue_id} has no entry of its message {offset}")
 
     def _forget(self) -> None:
         """Begin again from scratch."""
@@ -294,14 +290,13 @@ class Recovery:
         """Raise if the last message is not in its queue after a clean stop."""
         with contextlib.suppress(RecordNotFound, RecordError):
             record = decode(self._log.record_at(walk.last), check_crc=False)
-            if not has_queue_entry(record.sys_flag):
-                return
-            queue = self._queues.find(record.topic, record.queue_id)  # None: deleted
-            if queue is not None and 0 <= queue.max_physical <= record.physical_offset:
-                raise _EntriesLost(
-                    f"{record.topic}/{record.queue_id} ends at {queue.max_offset}, but the log has "
-                    f"its message {record.queue_offset}"
-                )
+            for topic, queue_id, offset in places_of(record):
+                queue = self._queues.find(topic, queue_id)  # None: deleted
+                if queue is not None and 0 <= queue.max_physical <= record.physical_offset:
+                    raise _EntriesLost(
+                        f"{topic}/{queue_id} ends at {queue.max_offset}, but the log has its "
+                        f"message {offset}"
+                    )
 
     def _check_behind(self, end: int) -> None:
         """Raise if a queue has entries of messages from the physical offset `end` on, where the log
@@ -416,18 +411,20 @@ class Recovery:
         self._progress.reads(start, self._data_end())
         for record in walk:
             self._progress.log(walk.end)
-            if record.physical_offset < max(self._enter_from, self._deleted.get(record.topic, 0)):
+            if record.physical_offset < self._enter_from:
                 continue
-            if has_queue_entry(record.sys_flag):
+            entered, lost = places_of(record), lost_places(record)
+            if entered:
                 tags_code = tags_code_of(record, self._delay_levels)
-                self._enter(
-                    record.topic, record.queue_id, record.queue_offset,
-                    (record.physical_offset, record.size, tags_code),
-                )  # fmt: skip
-            elif record.sys_flag & INNER_BATCH:
-                self._skipped += 1
-            elif stands_for_message(record):
-                self._enter_lost(record)
+                entry = record.physical_offset, record.size, tags_code
+            for place in entered:
+                if record.physical_offset >= self._deleted.get(place[0], 0):
+                    self._enter(*place, entry)
+            for place in lost:
+                if record.physical_offset >= self._deleted.get(place[0], 0):
+                    self._enter_lost(*place)
+            if record.sys_flag & INNER_BATCH:
+                self._skipped += record.physical_offset >= self._deleted.get(record.topic, 0)
             self._enter_many(walk)
         return walk
 
@@ -638,11 +635,11 @@ class Recovery:
         self._anew.discard(queue)
         self._entered += 1
 
-    def _enter_lost(self, record: Record) -> None:
+    def _enter_lost(self, topic: str, queue_id: int, offset: int) -> None:
         """Have the offset of a message that a repair could not save not given again."""
-        queue = self._prepared_queue(record.topic, record.queue_id)
-        if queue is not None and record.queue_offset >= queue.next_offset:
-            queue.skip_until(record.queue_offset + 1)
+        queue = self._prepared_queue(topic, queue_id)
+        if queue is not None and offset >= queue.next_offset:
+            queue.skip_until(offset + 1)
 
     # --- the end ------------------------------------------------------------------------------
 

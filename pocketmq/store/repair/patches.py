@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK
 from pocketmq.store.check.log_check import Damage
 from pocketmq.store.log.padding import MIN_PADDING, padding, padding_for
@@ -13,13 +15,20 @@ _LARGEST: Final = 1024 * 1024  # bytes of one padding; recovery reads each whole
 
 
 class LostMessage(NamedTuple):
-    """A message in a damaged range, as its queue or its own head names it."""
+    """A message in a damaged range, as one of its queues or its own head names it; `light` has its
+    queue offsets in other queues, which are light ones."""
 
     physical_offset: int
     size: int
     topic: str
     queue_id: int
     queue_offset: int
+    light: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_light(self) -> bool:
+        """Whether this is about its place in a light queue."""
+        return self.topic.startswith(LIGHT_QUEUE_PREFIX)
 
     @property
     def end(self) -> int:
@@ -29,8 +38,9 @@ class LostMessage(NamedTuple):
     def padding(self, timestamp: int) -> bytes:
         """Return the record that replaces it. Raises ValueError if that does not fit."""
         return padding_for(
-            self.physical_offset, self.size, timestamp, self.topic, self.queue_id, self.queue_offset
-        )
+            self.physical_offset, self.size, timestamp, self.topic, self.queue_id,
+            self.queue_offset, dict(self.light),
+        )  # fmt: skip
 
 
 class Patch(NamedTuple):
@@ -80,7 +90,7 @@ def _fitting(
     their topic, and leave no rest that is too small for padding."""
     at = begin
     at_file_end = end % file_size == 0
-    for message in sorted(lost):
+    for message in _whole(lost):
         between, rest = message.physical_offset - at, end - message.end
         if between < 0 or 0 < between < MIN_PADDING:
             continue
@@ -92,6 +102,17 @@ def _fitting(
             continue
         yield message
         at = message.end
+
+
+def _whole(lost: Sequence[LostMessage]) -> Iterator[LostMessage]:
+    """Return each message once, in the order of the log, with all its queues."""
+    by_place = groupby(
+        sorted(lost, key=lambda each: (each[:2], each.is_light)), lambda each: each[:2]
+    )
+    for _, places in by_place:
+        first, *others = places
+        light = ((each.topic, each.queue_offset) for each in others if each.is_light)
+        yield first._replace(light=tuple(light))
 
 
 def _unknown(begin: int, end: int, timestamp: int) -> Iterator[Patch]:

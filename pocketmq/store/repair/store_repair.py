@@ -328,7 +328,7 @@ class _Repairing:
                 for place in log.damage
             )
             path, at = _place_in(check, entry)
-            if damaged or not _has_bytes(path):
+            if damaged or entry.is_light or not _has_bytes(path):
                 continue
             with self._mapped(path, entry.physical_offset - at) as file:
                 record = _record_at(file, at)

@@ -30,7 +30,6 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.store_check import sized
 from pocketmq.store.config import StoreConfig
@@ -226,7 +225,7 @@ class _Copying:
         for kind in _QUEUES:
             for topic in _directories(self._root / kind):
                 name = topic.name
-                ours = kind == "consumequeue" and not name.startswith(LIGHT_QUEUE_PREFIX)
+                ours = kind == "consumequeue"
                 for queue in _directories(topic):
                     target = self._target / queue.relative_to(self._root)
                     with suppress(FileNotFoundError):

@@ -34,7 +34,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.store.results import PutStatus
 from pocketmq.types import SendStatus
-from tests.broker.conftest import SUBSCRIPTION, SUSPEND
+from tests.broker.conftest import SUBSCRIPTION, SUSPEND, Client
 from tests.broker.replication.pair import FILE, Pair, classic, client_of, reporter, running
 from tests.client.waiting import until
 from tests.monitoring.pages import scrape
@@ -742,6 +742,46 @@ async def test_a_slave_knows_what_was_deleted_before_it_has_the_messages(pair: P
     assert slave.tables.topics.deleted == pair.master.tables.topics.deleted
     slave.tables.topics.adopt(slave.store.queues, 0, slave.store.commit_log.end)
     assert slave.tables.topics.get("T") is None
+
+
+async def test_a_slave_has_the_light_queues_of_its_master(pair: Pair) -> None:
+    """Whatever its own switches are, since it may become the master."""
+    on = {"enable_lmq": True, "enable_multi_dispatch": True}
+    names = [f"%LMQ%{number}" for number in range(3)]
+    await pair.start(0, **on)
+    await pair.start(1)
+    await pair.connected()
+    metadata = classic(pair.slave).metadata
+    assert metadata is not None
+
+    async def send(client: Client) -> None:
+        properties = {"INNER_MULTI_DISPATCH": ",".join(names)}
+        assert (await client.send("T", properties=properties)).code == 0
+
+    async with client_of(pair.master) as client:
+        for _ in range(2):
+            await send(client)
+        await pair.copied()
+        assert {pair.slave.store.max_offset(name, 0) for name in names} == {2}
+        await metadata.copy_all()
+        assert metadata.lacking == []
+        deleted = await client.request(
+            RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": names[0]}
+        )
+        assert deleted.code == 0
+        await metadata.copy_all()
+        assert {*names} & {*pair.slave.store.queues} == {*names[1:]}
+        await send(client)
+    await pair.copied()
+    await pair.stop(1)
+    await pair.start(1, **on)
+    async with client_of(pair.slave) as client:
+        for name, count in zip(names, (1, 3, 3), strict=True):
+            answer = await client.pull(name, consumer_group="%LMQ%g", sys_flag=SUBSCRIPTION)
+            assert answer.code == 0
+            found = list(iter_records(answer.body))
+            assert len(found) == count
+            assert found[-1].properties["INNER_MULTI_QUEUE_OFFSET"] == "0,2,2"
 
 
 async def test_a_flood_of_reports_is_not_read_faster_than_slaves_report(pair: Pair) -> None:

@@ -173,7 +173,7 @@ async def test_several_processes_find_the_same(bench: Any) -> None:
         log.run(met)
         seen.append((topics, log.damage, log.end, log.records, sum(advanced)))
     assert seen[0] == seen[1]
-    assert len(seen[0][0]) == seen[0][3] > 150
+    assert 150 < len(seen[0][0]) < seen[0][3]  # some have no entries
 
 
 @pytest.mark.parametrize("kind", ["body", "size", "magic", "offset", "zeros"])

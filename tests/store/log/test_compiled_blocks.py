@@ -19,6 +19,8 @@ from pocketmq.store.log.record_blocks import (
     properties_begins_in_python,
     record_places,
     record_places_in_python,
+    rows_with,
+    rows_with_in_python,
     tags_codes,
     tags_codes_in_python,
     topic_numbers,
@@ -45,6 +47,15 @@ def test_tags_codes(contents: list[bytes]) -> None:
     view, begins, ends = joined(contents)
     found = tags_codes(view, begins, ends)
     assert found.tolist() == tags_codes_in_python(view, begins, ends).tolist()
+
+
+@given(st.lists(texts | st.binary(max_size=12), min_size=1, max_size=60))
+def test_rows_with_a_part(contents: list[bytes]) -> None:
+    view, begins, ends = joined(contents)
+    for part in (b"TAGS\x01", b"\x02", b"t1"):
+        expected = [row for row, content in enumerate(contents) if part in content]
+        assert rows_with(view, begins, ends, part).tolist() == expected
+        assert rows_with_in_python(view, begins, ends, part).tolist() == expected
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=20), st.data())

@@ -649,10 +649,9 @@ async def test_no_entry_is_made_for_a_batch_topic_without_a_directory(bench: Any
     assert not (bench.root / "batchconsumequeue").exists()
 
 
-@pytest.mark.parametrize("kind", ["batchconsumequeue/Batch", "consumequeue/%LMQ%a"])
 @pytest.mark.parametrize("crashed", [True, False])
 async def test_a_crash_stays_visible_to_the_broker_that_can_recover_foreign_queues(
-    bench: Any, kind: str, crashed: bool
+    bench: Any, crashed: bool
 ) -> None:
     """Only the official broker makes their missing entries, from the checkpoint's time on."""
     store = bench.open()
@@ -660,7 +659,7 @@ async def test_a_crash_stays_visible_to_the_broker_that_can_recover_foreign_queu
     if not crashed:
         await store.close()
     bench = bench.copy("official")
-    (bench.root / kind / "0").mkdir(parents=True)
+    (bench.root / "batchconsumequeue" / "Batch" / "0").mkdir(parents=True)
     entered = checkpoint(bench)[1]
     bench.clock.now += 60_000
 
@@ -716,25 +715,6 @@ async def test_no_entry_is_made_for_topics_with_batch_consume_queues(bench: Any)
         "topic 'Batch' has batch consume queues, which are not served",
     )
     assert (batch_queue / f"{0:020d}").read_bytes() == b"official"
-
-
-@pytest.mark.parametrize("clean", [True, False])
-async def test_light_queues_are_left_alone(bench: Any, clean: bool) -> None:
-    """Their entries point at records of other topics."""
-    store = bench.open()
-    bench.put(store)
-    store.settle()
-    if clean:
-        await store.close()
-    bench = bench.copy("official")
-    light = bench.root / "consumequeue" / "%LMQ%a" / "0"
-    shutil.copytree(bench.root / "consumequeue" / "Topic" / "0", light)
-    before = {path.name: path.read_bytes() for path in light.iterdir()}
-
-    store = bench.open()
-    assert bench.bodies(store, "Topic") == [b"body"]
-    await store.close()
-    assert {path.name: path.read_bytes() for path in light.iterdir()} == before
 
 
 async def test_damage_in_a_whole_file_is_known_for_damage_after_a_power_cut(bench: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,27 @@ def test_light_queues_hold_records_of_other_queues(tmp_path: Path) -> None:
         "physicalOffset": physical,
     }
     assert [(row["topic"], row["queueOffset"]) for row in rows[1:]] == [("T", 0), ("T", 1)]
+
+
+def test_messages_of_light_queues_without_entries_are_found_in_the_log(tmp_path: Path) -> None:
+    """As a broker that was killed leaves them."""
+    store = MadeStore(tmp_path)
+    places = [
+        store.put(
+            "T", 3, entry=number < 2,
+            properties={
+                "INNER_MULTI_DISPATCH": "%LMQ%light", "INNER_MULTI_QUEUE_OFFSET": str(number)
+            },
+        )
+        for number in range(4)
+    ]  # fmt: skip
+    for begin, end in pairwise(places[:3]):
+        store.enter("%LMQ%light", 0, begin, end - begin)
+    rows = rows_of(scan(store.write(crashed=True), ["topic", "queueOffset", "physicalOffset"]))
+    for topic in ("T", "%LMQ%light"):
+        of_topic = [row for row in rows if row["topic"] == topic]
+        assert [row["queueOffset"] for row in of_topic] == [0, 1, 2, 3]
+        assert [row["physicalOffset"] for row in of_topic] == places
 
 
 def selected(root: Path, **ranges: Any) -> list[int]:

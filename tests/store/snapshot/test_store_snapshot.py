@@ -83,6 +83,24 @@ async def test_nobody_may_read_more_in_a_copy_than_in_the_store(bench: Any) -> N
     assert modes == {"auth.json": 0o600, "auth.json.bak": 0o640, "topics.json": 0o644}
 
 
+@pytest.mark.parametrize("close", [True, False])
+async def test_the_copy_has_light_queues(bench: Any, close: bool) -> None:
+    name = "%LMQ%light"
+    store = bench.open(enable_lmq=True, enable_multi_dispatch=True)
+    for _ in range(COUNT):
+        bench.put(store, properties=f"INNER_MULTI_DISPATCH\x01{name}\x02")
+    if close:
+        await store.close()
+    else:
+        store.settle()
+    copy, _ = snapshot(bench)
+    opened = copy.open()
+    assert opened.max_offset(name, 0) == COUNT
+    assert opened.get(name, 0, 0, 32).message_count > 1
+    await opened.close()
+    assert check_store(copy.config()).problems == []
+
+
 async def test_the_copy_of_a_closed_store_has_everything(bench: Any) -> None:
     await fill(bench)
     before = contents(bench.root)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from pocketmq.broker.tables.topic_config import TopicConfigs
-from pocketmq.message.limits import is_system_topic
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, is_system_topic
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.serving.dispatch import Dispatcher
@@ -37,7 +37,8 @@ class CleaningProcessor:
     async def unused_topics(self, request: Request[Header]) -> Response:
         """Remove the consume queues of topics that are not in the topic table."""
         for topic in list(self._store.queues):
-            if not (topic in self._topics.table or is_system_topic(topic)):
+            is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
+            if not (topic in self._topics.table or is_system_topic(topic) or is_light):
                 self._store.delete_topic(topic)
                 await asyncio.sleep(0)
         self._store.cleanup.wake()

@@ -105,6 +105,7 @@ class GroupProcessor:
         return Response()
 
     def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> Steps[None]:
+        groups = [group for group in groups if not self._groups.is_light(group.group_name)]
         for some in in_pieces(groups, _GROUPS_OF_STEP):
             for group in some:
                 self._check_change(group)
@@ -148,7 +149,7 @@ class GroupProcessor:
     def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
         """Return one group's settings; create the group with defaults if the broker allows that."""
         name = request.header.group
-        group = self._groups.find(name, request.connection)
+        group = self._groups.find_any(name, request.connection)
         if group is None:
             return Response(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}"

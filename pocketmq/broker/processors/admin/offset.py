@@ -95,7 +95,7 @@ class OffsetAdminProcessor:
         header = request.header
         topic = self._resettable(header)
         wanted, answer = await self._long.run(request, self._wanted(header, topic))
-        if self._resettable(header) is not topic:
+        if self._resettable(header) != topic:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"Topic {header.topic} was changed while its offsets were looked up; try again",
@@ -114,7 +114,7 @@ class OffsetAdminProcessor:
             raise RemotingError(
                 ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist"
             )
-        if not self._groups.known(header.group):
+        if not self._groups.exists(header.group):
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )

@@ -142,7 +142,8 @@ class TopicProcessor:
         return Response()
 
     async def _update(self, topics: Iterable[TopicConfig]) -> None:
-        topics = list(topics)
+        # Every light queue exists already.
+        topics = [topic for topic in topics if not self._topics.is_light(topic.topic_name)]
         for topic in topics:
             self._check_changeable(topic.topic_name)
             if (topic.attributes or {}).get(ADD_MESSAGE_TYPE) == MIXED and not (
@@ -238,7 +239,8 @@ class TopicProcessor:
         return Response()
 
     def _check_deletable(self, name: str) -> None:
-        self._check_changeable(name)
+        if not self._topics.is_light(name):
+            self._check_changeable(name)
         self._topics.check_served(name)
 
     def _delete(self, name: str) -> None:

@@ -192,7 +192,7 @@ class PopAccess:
             )
 
     def _topic(self, name: str) -> TopicConfig:
-        topic = self._topics.check_served(name)
+        topic = self._topics.check_ordinary(name)
         if topic is None:
             raise RemotingError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"

@@ -29,6 +29,7 @@ from pocketmq.message.limits import (
     check_topic,
     takes_sends,
 )
+from pocketmq.message.multi_dispatch import MOST_LIGHT_QUEUES, dispatched_to, is_light_queue
 from pocketmq.message.priority import priority_of
 from pocketmq.message.reserved import TOO_MANY_UNUSUAL, drop_brokers_own
 from pocketmq.message.retry_topic import normal_topic
@@ -110,7 +111,7 @@ class SendChecks:
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
         self._topics.check_new(name)
-        self._topics.check_served(name)
+        self._topics.check_ordinary(name)
         return self._create(request) if known is None else known
 
     def known(self, name: str) -> TopicConfig:
@@ -260,6 +261,34 @@ def of_client(properties: dict[str, str], topic: str) -> None:
             f"property {names.TIMER_DEL_UNIQKEY} is {recalled!r:.200}: a message to topic {topic} "
             f"recalls only messages of this topic, as {topic}+UNIQ_KEY",
         )
+
+
+def check_dispatch(request: Request[Any], properties: dict[str, str]) -> None:
+    """Check the light queues of a client's message. Who writes into one needs the permission to
+    send to a topic of its name, unlike with the official broker.
+
+    Raises RemotingError: MESSAGE_ILLEGAL for a name that no light queue can have, for one that
+    occurs twice, and for too many of them; NO_PERMISSION.
+    """
+    text = properties.get(names.INNER_MULTI_DISPATCH)
+    if text is None:
+        return
+    queues = dispatched_to(text)
+    if len(queues) > MOST_LIGHT_QUEUES or len(queues) > len(set(queues)):
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"property {names.INNER_MULTI_DISPATCH} names {len(queues)} light queues: "
+            f"{MOST_LIGHT_QUEUES} are allowed, each of them once",
+        )
+    for queue in queues:
+        if not is_light_queue(queue):
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"property {names.INNER_MULTI_DISPATCH} names {queue[:80]!r}: a light queue is "
+                "named %LMQ% and printable characters without a comma or slash, 255 bytes in all",
+            )
+    if request.caller is not None:
+        request.caller.require_topics(queues, "Pub")
 
 
 def of_batch(properties: dict[str, str]) -> None:

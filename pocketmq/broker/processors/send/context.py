@@ -10,7 +10,7 @@ from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage
-from pocketmq.broker.processors.send.checks import of_client
+from pocketmq.broker.processors.send.checks import check_dispatch, of_client
 from pocketmq.broker.statistics.message_types import FIFO, NORMAL, MessageTypes
 from pocketmq.broker.statistics.statistics import Traffic
 from pocketmq.message import properties as names
@@ -70,6 +70,7 @@ class SendContext:
         unwritten: UnwrittenSends,
         store_host: bytes,
     ) -> None:
+        self._has_light_queues = config.has_light_queues
         self.targets: dict[str, Target] = {}
         self.refusals: dict[tuple[str, int], Response] = {}
         self.added = {
@@ -92,9 +93,11 @@ class SendContext:
     ) -> InnerMessage:
         """Return the message of a send on the slow path, to be put into `topic`. A unique id and
         the broker's properties are added to its decoded `properties`. Raises RemotingError like
-        `of_client`."""
+        `of_client` and `check_dispatch`."""
         header = request.header
         of_client(properties, topic)
+        if self._has_light_queues:
+            check_dispatch(request, properties)
         properties.setdefault(names.UNIQ_KEY, new_unique_id())
         properties.update(self.added)
         return InnerMessage(

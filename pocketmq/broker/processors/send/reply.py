@@ -181,8 +181,9 @@ class ReplyProcessor:
         answer: SendMessageResponseHeader,
     ) -> None:
         header = request.header
-        # Like the official broker, do not start a transaction here.
-        properties.pop(names.TRAN_MSG, None)
+        # Like the official broker, do not start a transaction here. A reply is for its requester.
+        for name in (names.TRAN_MSG, names.INNER_MULTI_DISPATCH):
+            properties.pop(name, None)
         try:
             of_client(properties, header.topic)
         except RemotingError as error:

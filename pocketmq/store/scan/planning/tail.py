@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from pocketmq.message.limits import STORED_TOPIC_PATTERN
+from pocketmq.message.multi_dispatch import is_light_queue
 from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MIN_BLANK,
@@ -28,9 +29,14 @@ from pocketmq.message.record_layout import (
     peek,
 )
 from pocketmq.store.deletions import read_deleted_topics
-from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.files import read_small
-from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
+from pocketmq.store.log.record_blocks import (
+    Records,
+    TopicNames,
+    entry_rows,
+    read_block,
+    store_timestamps,
+)
 from pocketmq.store.scan.errors import StoreRecovering
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.planning.snapshot import State, StoreSnapshot, run_of
@@ -336,9 +342,8 @@ class TailSearch:
 
     def _enter(self, segment: Segment, records: Records, topics: TopicNames) -> None:
         """Enter records of a file into their queues."""
-        sys_flag, flags = np.unique(records.sys_flag, return_inverse=True)
-        has_entry = np.array([has_queue_entry(flag) for flag in sys_flag.tolist()], bool)[flags]
-        fits = has_entry & (records.queue_id >= 0)
+        records = entry_rows(segment.view, records, topics)
+        fits = records.queue_id >= 0
         fits &= (records.queue_offset >= 0) & (records.queue_offset < _MAX_OFFSET)
         found = Tail(
             records.queue_offset,
@@ -371,7 +376,9 @@ class TailSearch:
         """Return a queue; None for one that there cannot be, or that is not wanted."""
         key = (topic, queue_id)
         growing = self._queues.get(key)
-        if growing is not None or not STORED_TOPIC_PATTERN.fullmatch(topic):
+        if growing is not None or not (
+            STORED_TOPIC_PATTERN.fullmatch(topic) or is_light_queue(topic)
+        ):
             return growing
         queue = self._snapshot.queues.get(key)
         if queue is None and not self._snapshot.choice.queue(*key):
