@@ -372,7 +372,7 @@ codes and settings. `python scripts/write_compatibility_page.py` writes this pag
 | `queue.type=BatchCQ` (batch consume queues) | not served |
 | `cleanup.policy=COMPACTION` | not served |
 | static topics (`config/topicQueueMapping.json`) | not served |
-| light queues (`%LMQ%...`, multi-dispatch) | with [settings](servers.md#light-queues); not POP, gRPC |
+| light queues (`%LMQ%...`) | with [two settings](servers.md#light-queues); not by POP or gRPC |
 | lite topics (RIP-83) | not served |
 
 The broker opens an official store with topics that are not served, and leaves their files
