@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pocketmq.remoting.codes import ResponseCode
@@ -692,6 +692,7 @@ def test_requests_that_may_go_together_are_executed_once_and_in_order(
     most=st.sampled_from([-1, 0, 1, 2, MOST_TOGETHER]),
     tick=st.sampled_from([TURN / 16, TURN / 4, 2 * TURN]),
 )
+@example(reads=[[Many.CODE] * 6 + [ECHO, Many.CODE], [Many.CODE]], most=-1, tick=TURN / 4)
 def test_requests_that_take_longer_than_a_turn_are_executed_once_and_in_order(
     reads: list[list[int]], most: int, tick: float
 ) -> None:

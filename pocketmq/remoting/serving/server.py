@@ -33,7 +33,9 @@ half of the time at most.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import chain
 from random import uniform
 from time import perf_counter
 from typing import Any
@@ -303,12 +305,13 @@ class ServerConnection(FrameStream):
         held: list[bytes | memoryview] = []  # the frames of these
         # Answers that handlers give by reply() during this loop need no flush of their own.
         due, self._flush_due = self._flush_due, True
+        # Those that were left come first. They are no longer the splitter's: what waits is its own
+        # iterator, since the next read replaces that.
+        left, self._held = deque(self._held), []
         try:
-            if self._held:
-                frames, self._held = iter([*self._held, *frames]), []
-            if by_read is not None and self._execute_read(by_read, end, most):
+            if by_read is not None and not left and self._execute_read(by_read, end, most):
                 now = clock()
-            for frame in frames:
+            for frame in chain(_taken_from(left), frames):
                 try:
                     request = decode(frame)
                 except HeaderError as error:
@@ -342,7 +345,7 @@ class ServerConnection(FrameStream):
                             if self.overloaded:
                                 dispatch = self.refuse
                         many = self._many
-                        if by_read is not None:
+                        if by_read is not None and not left:
                             if self._execute_read(by_read, end, most):
                                 many = ()  # the next one is unusual, later ones may not be
                             else:
@@ -362,7 +365,7 @@ class ServerConnection(FrameStream):
                 if not self._run_together(together, held, end):
                     self._wait_for_turn(frames)
                 now = clock()
-            self._held = held
+            self._held = [*held, *left]
         except FrameError as error:
             self._run_together(together, held, end)
             self.close(error.remark)
@@ -829,3 +832,8 @@ class RemotingServer:
             self._close_slow_frames(loop.time())
         finally:
             self._idle_timer = loop.call_later(min(self.idle_timeout / 4, 10.0), self._watch_idle)
+
+
+def _taken_from(frames: deque[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    while frames:
+        yield frames.popleft()
