@@ -375,8 +375,8 @@ codes and settings. `python scripts/write_compatibility_page.py` writes this pag
 | [light queues](servers.md#light-queues) (`%LMQ%...`, multi-dispatch, MQTT) | if switched on |
 | lite topics (RIP-83) | not served |
 
-Light queues are served with `enableLmq=true` and `enableMultiDispatch=true`, but not for POP and not
-through the gRPC port.
+Light queues are served with `enableLmq=true` and `enableMultiDispatch=true`, but not for POP, and
+not through the gRPC port.
 
 The broker opens an official store with topics that are not served, and leaves their files
 unchanged, so the official broker can open the store again. It refuses requests about their messages
