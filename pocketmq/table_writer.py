@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from pocketmq.blocking_thread import BlockingThread
+from pocketmq.error_kind import kind_of
 from pocketmq.kept_task import KeptTask
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -164,5 +165,5 @@ class TableWriter(Generic[T]):
     def _refusal(self, error: Exception) -> RemotingError:
         return RemotingError(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the broker cannot write {self._path.name}: {error}; it keeps trying",
+            f"the broker cannot write {self._path.name}: {kind_of(error)}; it keeps trying",
         )

@@ -372,11 +372,8 @@ codes and settings. `python scripts/write_compatibility_page.py` writes this pag
 | `queue.type=BatchCQ` (batch consume queues) | not served |
 | `cleanup.policy=COMPACTION` | not served |
 | static topics (`config/topicQueueMapping.json`) | not served |
-| [light queues](servers.md#light-queues) (`%LMQ%...`, multi-dispatch, MQTT) | if switched on |
+| light queues (`%LMQ%...`) | with [two settings](servers.md#light-queues); not by POP or gRPC |
 | lite topics (RIP-83) | not served |
-
-Light queues are served with `enableLmq=true` and `enableMultiDispatch=true`, but not for POP, and
-not through the gRPC port.
 
 The broker opens an official store with topics that are not served, and leaves their files
 unchanged, so the official broker can open the store again. It refuses requests about their messages

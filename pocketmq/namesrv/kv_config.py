@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pocketmq.blocking_thread import BlockingThread
+from pocketmq.error_kind import kind_of
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import fastjson
 from pocketmq.message.fastjson_text import FastjsonError
@@ -119,8 +120,8 @@ class KVConfig:
         size = len(change.namespace) + len(change.key) + len(change.value or "")
         if self._waiting_size and self._waiting_size + size > self._max_size:
             raise KVConfigError(
-                f"{self._waiting_size} characters wait to be written to {self._file.path}, and "
-                f"{size} more come, at most {self._max_size}: try again later"
+                f"{self._waiting_size} characters wait to be written to {self._file.path.name}, "
+                f"and {size} more come, at most {self._max_size}: try again later"
             )
         self._waiting_size += size
         try:
@@ -150,7 +151,8 @@ class KVConfig:
             # The thread reads the table, which nothing else changes meanwhile.
             await thread.call(partial(self._replace, changes))
         except OSError as error:
-            failure = KVConfigError(f"{self._file.path} cannot be written: {error}")
+            self._log.error("%s cannot be written: %s", self._file.path, error)
+            failure = KVConfigError(f"{self._file.path.name} cannot be written: {kind_of(error)}")
             return [each or failure for each in errors]
         self._size = size
         for namespace, changed in changes.items():

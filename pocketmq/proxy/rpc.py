@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from pocketmq.remoting.serving.request import Caller
+from pocketmq.remoting.serving.request import Caller, Owner
 
 
 class Call:
@@ -47,6 +47,11 @@ class Call:
     def text(self, name: bytes) -> str:
         """Return a request header as text; "" if it is missing."""
         return self.metadata.get(name, b"").decode("utf-8", "replace")
+
+    @property
+    def owner(self) -> Owner:
+        """For whom to count what the call takes."""
+        return Owner(self.peer[0], self.caller.username if self.caller is not None else "")
 
     def remaining(self) -> float:
         """Return the seconds until the deadline."""

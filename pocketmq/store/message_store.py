@@ -266,6 +266,11 @@ class MessageStore:
         return self._writer.refusal
 
     @property
+    def told_refusal(self) -> str:
+        """The same without paths and names, for clients."""
+        return self._writer.told_refusal
+
+    @property
     def trouble(self) -> str:
         """What is wrong with the disk, whether this store takes puts or is a copy; empty if nothing
         is known to be."""
@@ -461,7 +466,7 @@ class MessageStore:
                 "store %s: no messages are accepted until there is space on the disk; expired "
                 "files are removed: %s", self.config.root, error,
             )  # fmt: skip
-            self._writer.accept_after(self._mark_late, str(error))
+            self._writer.accept_after(self._mark_late, error)
         else:
             self._marked = True
             self.accept()
@@ -600,4 +605,4 @@ class MessageStore:
             self.config.root,
             error,
         )
-        self._writer.fail(f"flushing to the disk failed: {error}")
+        self._writer.fail("flushing to the disk failed", error)

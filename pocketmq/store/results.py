@@ -32,7 +32,7 @@ class PutResult(msgspec.Struct, gc=False):
         end_offset: physical offset after the last record: what `when_flushed` waits for.
         store_timestamp: Unix milliseconds, the same for all of a batch.
         physical_offsets: of every record of a batch; empty for a single message.
-        remark: why it was not stored.
+        remark: why it was not stored, as its sender is told: without paths.
     """
 
     status: PutStatus

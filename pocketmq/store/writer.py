@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from pocketmq.error_kind import kind_of, unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.buffers import ReadableBuffer
@@ -60,6 +61,8 @@ log = logging.getLogger(__name__)
 
 _PUT_OK: Final = PutStatus.PUT_OK
 TOO_FEW: Final = "too few replicas keep up with this broker"
+_LOG: Final = "the commit log"
+_QUEUE: Final = "a consume queue"
 _IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
 _SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
@@ -134,6 +137,8 @@ class StoreWriter:
     Attributes:
         refusal: why puts are refused at the moment; empty while they are not. Of several reasons,
             it is the one that lasts longest.
+        told_refusal: the same as senders are told it, who may not know the paths and the other
+            topics that the disk's errors name.
     """
 
     def __init__(
@@ -171,10 +176,10 @@ class StoreWriter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
         # Why nothing may be put, whatever the disk is like.
-        self._stance = self.refusal = "the store is not open"
+        self._stance = self.refusal = self.told_refusal = "the store is not open"
         self._lacks_replicas = False
         # The disk's error, whether a restart has to repair it, and when to retry.
-        self._trouble = ""
+        self._trouble = self._told_trouble = ""
         self._failed = False
         self._retry_at = 0.0
         self._prepare: Callable[[], None] | None = None
@@ -193,10 +198,11 @@ class StoreWriter:
         self._stance = reason
         self._judge()
 
-    def fail(self, reason: str) -> None:
-        """Refuse puts for good: earlier puts may never reach the disk."""
+    def fail(self, what: str, error: OSError) -> None:
+        """Refuse puts for good, because of `what` and its error: earlier puts may never reach the
+        disk."""
         self._failed = True
-        self._trouble = reason
+        self._trouble, self._told_trouble = f"{what}: {error}", f"{what}: {kind_of(error)}"
         self._judge()
 
     def stop(self) -> None:
@@ -213,12 +219,12 @@ class StoreWriter:
             self._lacks_replicas = lacking
             self._judge()
 
-    def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
+    def accept_after(self, prepare: Callable[[], None], error: OSError) -> None:
         """Accept puts once `prepare` has worked, which is retried now and then. It raises
-        OSError, the reason why puts are refused; `reason` is the first one."""
+        OSError, the reason why puts are refused; `error` is the first one."""
         self._stance = ""
         self._prepare = prepare
-        self._no_disk(reason)
+        self._not_prepared(error)
 
     @property
     def trouble(self) -> str:
@@ -241,13 +247,14 @@ class StoreWriter:
 
     def _mended(self) -> None:
         if not self._failed:
-            self._trouble = ""
+            self._trouble = self._told_trouble = ""
             self._retry_at = 0.0
             self._unwritten = None
         self._judge()
 
     def _judge(self) -> None:
         self.refusal = self._stance or self._trouble or self.role_refusal
+        self.told_refusal = self._stance or self._told_trouble or self.role_refusal
 
     def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle once at the end of each turn of `loop`, not within each put."""
@@ -277,9 +284,10 @@ class StoreWriter:
     def writing_failed(self, error: OSError) -> None:
         """Refuse puts until the log can be written."""
         self._unwritten = error
-        reason = f"the commit log cannot be written: {error}"
+        what = f"{_LOG} cannot be written"
+        reason = f"{what}: {error}"
         self._lines.error("messages are refused; check the disk: %s", reason)
-        self._no_disk(reason)
+        self._no_disk(reason, f"{what}: {kind_of(error)}")
 
     def put(
         self,
@@ -370,7 +378,7 @@ class StoreWriter:
         try:
             physical_offset = commit_log.reserve(size)
         except (DiskFull, OSError) as error:
-            return self._no_room(error)
+            return self._no_room(error, _LOG)
         timestamp = self._clock()
         queue_offset = 0 if sys_flag & _SPECIAL else queue.next_offset
         parts = record_parts(
@@ -494,7 +502,7 @@ class StoreWriter:
         try:
             physical_offset = commit_log.reserve(size)
         except (DiskFull, OSError) as error:
-            return self._no_room(error)
+            return self._no_room(error, _LOG)
         buffer, at = commit_log.place
         entries, physical_offsets = batch.encode_into(buffer, at, physical_offset)
         if has_crc:
@@ -692,7 +700,7 @@ class StoreWriter:
             try:
                 self._prepare()
             except OSError as error:
-                self._no_disk(str(error))
+                self._not_prepared(error)
                 return False
             self._prepare = None
         if self._unwritten is not None:
@@ -709,14 +717,17 @@ class StoreWriter:
     def _refusal_of(self, properties: str) -> PutResult | None:
         """Return how a put with these properties is refused; None if it is not."""
         if self.refusal != TOO_FEW:
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.told_refusal)
         if find(properties, WAIT) == "false":
             return None
         return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "")
 
-    def _no_disk(self, reason: str) -> None:
+    def _not_prepared(self, error: OSError) -> None:
+        self._no_disk(str(error), f"the store cannot be marked as open: {kind_of(error)}")
+
+    def _no_disk(self, reason: str, told: str) -> None:
         if not self._failed:
-            self._trouble = reason
+            self._trouble, self._told_trouble = reason, told
             self._retry_at = time.monotonic() + self._disk_retry
             self._judge()
             self._retry_later()
@@ -725,27 +736,33 @@ class StoreWriter:
         self._counters.puts_refused += 1
         return PutResult(status, remark=remark)
 
-    def _no_room(self, error: DiskFull | OSError) -> PutResult:
+    def _no_room(self, error: DiskFull | OSError, what: str) -> PutResult:
+        """`what` is the kind of file that lacks room."""
         if error is not self._unwritten:
             self._lines.error("messages are refused; check the disk: %s", error)
-            self._no_disk(str(error))
-        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+            self._no_disk(
+                str(error),
+                f"the disk has no room for a file of {what}"
+                if isinstance(error, DiskFull)
+                else f"{what} cannot be written: {kind_of(error)}",
+            )
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.told_refusal)
 
     def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:
         """Only a full disk concerns other queues as well."""
         if isinstance(error, DiskFull):
-            return self._no_room(error)
-        reason = f"queue {queue.topic}/{queue.queue_id} cannot get a file: {error.strerror}"
+            return self._no_room(error, _QUEUE)
+        reason = f"queue {queue.topic}/{queue.queue_id} cannot get a file: {kind_of(error)}"
         self._lines.error("a message is refused: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 
     def _unusable_queue(self, topic: str, queue_id: int, error: StoreError | OSError) -> PutResult:
         """A queue on the disk cannot be opened; others can be."""
         if isinstance(error, DiskFull):
-            return self._no_room(error)
-        reason = f"queue {topic}/{queue_id} cannot be opened: {error}"
-        self._lines.error("a message is refused: %s", reason)
-        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+            return self._no_room(error, _QUEUE)
+        what = f"queue {topic}/{queue_id} cannot be opened"
+        self._lines.error("a message is refused: %s: %s", what, error)
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, f"{what}: {unexpected(error)}")
 
     def _no_topic(self, name: str) -> PutResult:
         reason = f"{name} is a light queue: it gets messages of topics that name it"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pocketmq.broker.waiting.hold_service import RECHECK_SECONDS, WOKEN_AT_ONCE, HoldService
-from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.serving.request import Caller, Request
 from tests.broker.holding import QUEUE, TOPIC, A, B, FakeConnection, FakeStore, Holding, pull
 from tests.broker.virtual_loop import VirtualRunner
 
@@ -246,6 +247,21 @@ async def test_one_address_leaves_half_of_the_limit_to_the_others() -> None:
     greedy[0].close()
     for _ in range(10):
         holding.hold(FakeConnection("192.0.2.1"))
+    holding.service.close()
+    holding.assert_nothing_left()
+
+
+async def test_users_at_one_address_have_a_share_each() -> None:
+    holding = Holding(limit=100)
+
+    def hold(user: str) -> bool:
+        request = pull(FakeConnection())
+        request.caller = cast(Caller, SimpleNamespace(username=user))
+        return holding.service.hold(request, TOPIC, QUEUE, 0, None, 1000)
+
+    assert [hold("eve") for _ in range(51)] == [True] * 50 + [False]
+    assert hold("alice")
+    assert hold("")
     holding.service.close()
     holding.assert_nothing_left()
 

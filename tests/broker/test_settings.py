@@ -225,7 +225,7 @@ async def test_changes_are_kept_in_the_file(
 
 
 async def test_a_file_that_can_not_be_written(
-    start_broker: StartBroker, connect: Connect, tmp_path: Path
+    start_broker: StartBroker, connect: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker: Broker = await start_broker(broker_config_path=str(tmp_path))
     client = await connect(broker)
@@ -233,7 +233,8 @@ async def test_a_file_that_can_not_be_written(
     answer = await update(client, maxMessageSize="2048")
 
     assert answer.code == SYSTEM_ERROR
-    assert (answer.remark or "").startswith(f"changed, but not written to {tmp_path}: ")
+    assert answer.remark == f"changed, but not written to {tmp_path.name}: Is a directory"
+    assert f"not written to {tmp_path}: " in caplog.text
     assert (await settings(client))["maxMessageSize"] == "2048"
 
 

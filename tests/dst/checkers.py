@@ -334,7 +334,6 @@ def recalled_stays_away(plan: Plan, history: History) -> Iterator[str]:
 
 def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
     """A5: what was committed is there, and what was rolled back is not."""
-    # A full disk makes brokers remove the oldest file of the log, with what is in it by then.
     full = any(fault.kind == "full disk" for fault in plan.faults)
     # A full disk makes brokers remove the oldest file of the log, with what is in it by then; and a
     # member that began with the newest file has nothing else when it is the master.

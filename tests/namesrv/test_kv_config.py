@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -203,8 +204,8 @@ async def test_a_failed_write_fails_the_changes_in_it_only(path: Path) -> None:
     await file.begun()
     second = asyncio.create_task(config.put("NS", "second", "2"))
     await asyncio.sleep(0)
-    file.go_on(OSError("no space"))
-    with pytest.raises(KVConfigError, match="no space"):
+    file.go_on(OSError(errno.ENOSPC, "no space", "/path"))
+    with pytest.raises(KVConfigError, match=r"^kvConfig.json cannot be written: no space$"):
         await first
     await file.begun()
     file.go_on()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -31,6 +32,7 @@ from pocketmq.proxy.service.turns import SLICE, Turns
 from pocketmq.proxy.transport.server import GrpcServer
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.serving.request import Caller
 from tests.cli.running import Running
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.raw_frames import Kind, frame, literal
@@ -230,7 +232,7 @@ async def test_the_requests_of_one_connection_are_bounded_and_others_are_served(
 
 
 async def test_the_requests_of_one_address_are_bounded() -> None:
-    async with grpc_server(max_held_per_address=100_000) as server:
+    async with grpc_server(max_held_per_owner=100_000) as server:
         first, second = await Raw.open(server), await Raw.open(server)
         for raw in (first, second):
             raw.call(1)
@@ -265,7 +267,7 @@ async def test_an_open_call_counts_as_the_objects_that_it_takes() -> None:
 async def test_unsent_answers_of_all_connections_are_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with grpc_server(max_held=1_000_000, max_held_per_address=1 << 30) as server:
+    async with grpc_server(max_held=1_000_000, max_held_per_owner=1 << 30) as server:
         crowd = [await Raw.open(server) for _ in range(20)]
         other = await Raw.open(server)
         for raw in crowd:
@@ -406,6 +408,105 @@ async def test_an_address_that_makes_too_much_work_is_not_let_in_again(
             raw = await Raw.open(server)
             raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 30_000)
             await closed(raw)
+
+
+# --- users at one address ---------------------------------------------------------------------
+
+
+def sign(call: Call) -> Sequence[Any]:
+    """Believe the header `user`."""
+    if name := call.text(b"user"):
+        call.caller = cast(Caller, SimpleNamespace(username=name))
+    return ()
+
+
+SIGNED = {path: method._replace(admit=sign) for path, method in METHODS.items()}
+ALICE, MALLORY = {b"user": b"alice"}, {b"user": b"mallory"}
+
+
+async def greet(raw: Raw, stream_id: int, user: dict[bytes, bytes]) -> None:
+    raw.call(stream_id, metadata=user)
+    raw.data(stream_id, b"\0\0\0\0\5hello", ended=True)
+    await raw.until(b"hello")
+
+
+def large(raw: Raw, user: dict[bytes, bytes], *stream_ids: int) -> None:
+    """Begin calls whose requests never end, with 60,000 bytes of each."""
+    for stream_id in stream_ids:
+        raw.call(stream_id, metadata=user)
+        raw.data(stream_id, b"\0" + (64 << 10).to_bytes(4, "big"))
+        for _ in range(6):
+            raw.data(stream_id, bytes(10_000))
+
+
+@pytest.mark.parametrize("user", [{}, MALLORY], ids=["stranger", "another user"])
+async def test_a_user_pays_for_no_other_at_the_same_address(user: dict[bytes, bytes]) -> None:
+    async with grpc_server(methods=SIGNED, clock=lambda: 0.0) as server:
+        alice = await Raw.open(server)
+        await greet(alice, 1, ALICE)
+        for _ in range(6):
+            raw = await Raw.open(server)
+            raw.call(1, metadata=user, ended=True)
+            raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 30_000)
+            await closed(raw)
+        # More than a connection has in reserve, and less than its own budget.
+        alice.writer.write(frame(Kind.PING, 0, 0, b"pings 01") * 10_000)
+        await greet(alice, 3, ALICE)
+        # The address itself is used up, or the budget of the other user.
+        again = await Raw.open(server)
+        if user:
+            await greet(again, 1, ALICE)
+        again.call(3, metadata=user, ended=True)
+        again.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 10)
+        await closed(again)
+
+
+async def test_an_unsigned_connection_with_little_work_pays_for_no_other() -> None:
+    async with grpc_server(clock=lambda: 0.0) as server:
+        good = await Raw.open(server)
+        for number in range(20):
+            await greet(good, 1 + 2 * number, {})
+        for _ in range(6):
+            raw = await Raw.open(server)
+            raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 30_000)
+            await closed(raw)
+        for number in range(20, 40):
+            good.writer.write(frame(Kind.PING, 0, 0, bytes(8)))
+            await greet(good, 1 + 2 * number, {})
+
+
+async def received(raw: Raw) -> None:
+    """Wait until the server has everything that was sent."""
+    raw.writer.write(frame(Kind.PING, 0, 0, b"received"))
+    await raw.until(b"received")
+
+
+async def test_what_strangers_hold_leaves_room_for_a_user_at_the_same_address() -> None:
+    async with grpc_server(methods=SIGNED, max_held_per_owner=150_000) as server:
+        alice, stranger = await Raw.open(server), await Raw.open(server)
+        large(stranger, {}, 1, 3)
+        await received(stranger)
+        large(alice, ALICE, 1)
+        await greet(alice, 3, ALICE)
+        large(stranger, {}, 5)
+        assert await stranger.status() == "8"
+
+
+async def test_those_who_hold_the_most_together_lose_their_connections() -> None:
+    options = {"methods": SIGNED, "max_held": 600_000, "max_held_per_owner": 1 << 30}
+    async with grpc_server(**options) as server:
+        alice = await Raw.open(server)
+        large(alice, ALICE, 1, 3, 5)
+        await received(alice)
+        crowd = [await Raw.open(server) for _ in range(5)]
+        for raw in crowd:
+            large(raw, MALLORY, 1, 3)
+        ended = [asyncio.ensure_future(closed(raw)) for raw in crowd]
+        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        await greet(alice, 7, ALICE)
+        for each in ended:
+            each.cancel()
+        assert 2 < len(server.connections) < 6, "no more than are in the way"
 
 
 async def test_many_connections_with_many_calls_share_the_turns_of_the_event_loop() -> None:

@@ -405,7 +405,7 @@ def test_an_honest_client_pays_with_its_calls_and_with_time() -> None:
     assert not served.over
 
 
-def test_the_connections_of_one_address_share_a_budget() -> None:
+def test_connections_share_a_budget() -> None:
     address = WorkBudget(Clock(), burst=1_000)
     first, second, other = (
         Served(budget=WorkBudget(Clock(), shared=shared))
@@ -415,6 +415,53 @@ def test_the_connections_of_one_address_share_a_budget() -> None:
     second.take(START + PING * 150)
     other.take(START + PING * 150)
     assert [bool(each.over) for each in (first, second, other)] == [False, True, False]
+
+
+def in_debt(clock: Clock) -> WorkBudget:
+    """A budget that others have used up, and keep used up."""
+    shared = WorkBudget(clock, burst=100, rate=0)
+    assert not shared.spend(101)
+    return shared
+
+
+def test_a_connection_that_causes_little_work_is_not_ended_for_what_others_cause() -> None:
+    clock = Clock()
+    shared = WorkBudget(clock, burst=1_000, rate=0)
+    good, bad = Served(budget=WorkBudget(clock, shared=shared)), WorkBudget(clock, shared=shared)
+    good.take(START)
+    clock.now += 10
+    while bad.spend(5):
+        pass
+    for stream_id in odd(1, 2_000):
+        good.take(call(stream_id) + PING)
+        good.output = b""
+    assert not good.over
+    for _ in range(1_000):  # such as a consumer that waits
+        good.take(PING)
+        clock.now += 1
+    assert not good.over
+    good.take(PING * 101)
+    assert good.over
+
+
+def test_new_connections_have_no_reserve() -> None:
+    """Otherwise a client could connect again and again, and use up theirs."""
+    clock = Clock()
+    assert not WorkBudget(clock, shared=in_debt(clock)).spend(1)
+
+
+def test_a_reserve_is_small_whatever_it_was_filled_by() -> None:
+    clock = Clock()
+    answered, old = (WorkBudget(clock, shared=in_debt(clock)) for _ in range(2))
+    for _ in range(10_000):
+        answered.earn(8)
+        answered.shared = in_debt(clock)
+    clock.now += 1_000_000
+    for budget, most in (answered, 500), (old, 100):
+        spent = 0
+        while budget.spend(1):
+            spent += 1
+        assert spent == most
 
 
 def test_a_budget_refills_with_time_and_not_above_its_burst() -> None:

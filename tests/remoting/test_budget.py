@@ -51,6 +51,16 @@ def test_an_address_takes_half_and_all_together_take_all() -> None:
     assert not held.take(request(Connection("192.0.2.3")), 1)
 
 
+def test_users_at_one_address_take_nothing_from_each_other() -> None:
+    """Nor does whoever signs nothing there: behind a load balancer, all have one address."""
+    held = budget(1_000)
+    for user, most in (("eve", 500), (None, 400)):
+        for port in range(5):
+            assert held.take(request(Connection(port=port), user), most // 5)
+    assert not held.take(request(Connection(port=9), "eve"), 1)
+    assert held.take(request(Connection(port=9), "alice"), 100)
+
+
 def test_what_requests_of_a_connection_share_counts_once() -> None:
     held, one, other = budget(), request(Connection()), request(Connection(port=2))
     thing = object()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -69,17 +70,23 @@ def test_a_remoting_error_answers_its_code_and_remark(dispatcher: Dispatcher) ->
     assert answer(dispatcher, 2) == Response(604, "late")
 
 
-def test_any_other_error_is_a_system_error_in_one_line(
+def test_any_other_error_is_a_system_error_whose_text_is_logged_only(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(request: Request[Any]) -> Response:
-        raise LookupError("first line\n  second")
+        if request.code == 2:
+            raise OSError(errno.EIO, "Input/output error", "/store/of/another")
+        raise LookupError("of another")
 
     dispatcher.register(1, fail)
+    dispatcher.register(2, fail)
+    log = "; the server's log has the details"
     with caplog.at_level(logging.ERROR):
-        assert answer(dispatcher, 1) == Response(1, "LookupError: first line second")
-    (record,) = caplog.records
-    assert record.exc_info is not None
+        assert answer(dispatcher, 1) == Response(1, f"LookupError{log}")
+        assert answer(dispatcher, 2) == Response(1, f"OSError: Input/output error{log}")
+    assert [record.exc_info is not None for record in caplog.records] == [True, True]
+    assert "of another" in caplog.messages[0]
+    assert "/store/of/another" in caplog.messages[1]
 
 
 @pytest.mark.parametrize("error", [TopicNotExist("gone"), ValueError("odd")])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Generator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.long_requests import LEAST_BYTES, TURN, Done, LongRequests
-from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.serving.request import Caller, Request
 
 
 class Work:
@@ -33,22 +34,28 @@ class Work:
         return name
 
     def start(self, name: str, connection: Any, count: int = 1) -> asyncio.Task[str]:
-        request: Request[Any] = Request(0, 0)
-        request.connection = connection
+        request = request_of(connection)
         return asyncio.create_task(self.queue.run(request, self.steps(name, count)))
 
 
 class Client:
     """A connection."""
 
-    def __init__(self, owner: str = "10.0.0.1") -> None:
-        self.owner = owner
+    def __init__(self, user: str = "") -> None:
+        self.user = user
         self.peer = ("10.0.0.1", 1)
         self.closed = False
 
 
-def connection(*owner: str) -> Any:
-    return Client(*owner)
+def connection(*user: str) -> Any:
+    return Client(*user)
+
+
+def request_of(connection: Any) -> Request[Any]:
+    request: Request[Any] = Request(0, 0)
+    request.connection = connection
+    request.caller = cast(Caller, SimpleNamespace(username=connection.user))
+    return request
 
 
 async def test_others_are_served_between_the_steps() -> None:
@@ -75,6 +82,14 @@ async def test_one_request_works_at_a_time_and_owners_and_connections_take_turns
         *("greedy1", "greedy1"),
         *("greedy2", "greedy2"),
     ]
+
+
+async def test_users_at_one_address_take_turns() -> None:
+    work = Work()
+    tasks = [work.start(f"eve{number}", connection("eve")) for number in range(4)]
+    tasks.append(work.start("alice", connection("alice")))
+    await asyncio.gather(*tasks)
+    assert work.done == ["eve0", "alice", "eve1", "eve2", "eve3"]
 
 
 async def test_a_closed_connection_ends_its_request() -> None:
@@ -111,12 +126,6 @@ async def test_what_waits_is_bounded() -> None:
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     assert await asyncio.gather(*kept) == ["kept", "kept"]
     assert await work.start("later", greedy) == "later"
-
-
-def request_of(connection: Any) -> Request[Any]:
-    request: Request[Any] = Request(0, 0)
-    request.connection = connection
-    return request
 
 
 async def test_what_fits_into_a_turn_is_done_at_once() -> None:

@@ -41,7 +41,8 @@ async def test_running_into_a_full_disk_and_out_again(bench: Any) -> None:
     body = b"x" * 900
     while (result := bench.put(store, body=body)).ok:
         expected.append(body)
-    assert "commitlog" in result.remark or "consumequeue" in result.remark
+    assert "no room for a file of" in result.remark
+    assert "commitlog" in store.refusal or "consumequeue" in store.refusal
     end = store.commit_log.end
     batch = encode_batch([(0, body, b"")] * 3)
     put_batch = {"born_timestamp": 1, "born_host": bytes(8)}
@@ -91,7 +92,8 @@ async def test_a_store_on_a_full_disk_opens_cleans_up_and_resumes(bench: Any, ca
     store.start()
     refused = bench.put(store)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert f"No space left on device: '{bench.root / 'abort'}'" in refused.remark
+    assert refused.remark == "the store cannot be marked as open: No space left on device"
+    assert f"No space left on device: '{bench.root / 'abort'}'" in store.refusal
     assert "no messages are accepted until there is space" in caplog.text
     assert len(bench.bodies(store)) == 200
     assert await store.cleanup.round()

@@ -37,7 +37,7 @@ def not_flushed(store: MessageStore) -> tuple[ResponseCode, str | None]:
     # With too few replicas, later messages are refused, but this one is stored.
     if store.refusal and store.refusal != TOO_FEW:
         code, remark = NOT_STORED[PutStatus.SERVICE_NOT_AVAILABLE]
-        return code, f"{remark}: {store.refusal}"
+        return code, f"{remark}: {store.told_refusal}"
     return ResponseCode.FLUSH_DISK_TIMEOUT, None
 
 

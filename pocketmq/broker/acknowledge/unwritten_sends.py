@@ -63,7 +63,7 @@ class UnwrittenSends:
         for channel, opaques in self._runs:
             by_channel.setdefault(channel, set()).update(opaques)
         self._runs.clear()
-        refusal = self._answers.not_available(self._store.refusal)
+        refusal = self._answers.not_available(self._store.told_refusal)
         self._waiting[:] = [
             (channel, opaque)
             for channel, noted in by_channel.items()

@@ -251,7 +251,7 @@ class PopLongPolling:
         connection = request.connection
         of_connection = len(connection.attributes.get(_PARKED, ()))
         limit = self._limits.max_pop_polling_size
-        if self._shares.are_full(limit, connection.peer[0], of_connection):
+        if self._shares.are_full(limit, request.owner, of_connection):
             return Polling.FULL
         if not is_heard(request):
             return Polling.WAITS
@@ -272,7 +272,7 @@ class PopLongPolling:
         by_queue[queue_id] = parked_here
         waiting.groups[group] = by_queue
         self._by_request[id(request)] = parked
-        self._shares.add(connection.peer[0])
+        self._shares.add(request.owner)
         seconds = (until - EARLY_MS - now) / 1000
         parked.timer = self._call_later(seconds, lambda: self._end(parked))
         self._remember_on_connection(parked)
@@ -437,7 +437,7 @@ class PopLongPolling:
 
     def _remove(self, parked: ParkedPop) -> None:
         del self._by_request[id(parked.request)]
-        self._shares.remove(parked.request.connection.peer[0])
+        self._shares.remove(parked.request.owner)
         if parked.weight:
             filter = parked.filter
             self._bytes.give_back(parked.request, parked.weight, filter.codes, filter.accept)

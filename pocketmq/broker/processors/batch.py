@@ -31,6 +31,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.held_pulls import HeldPulls
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
 from pocketmq.broker.waiting.hold_service import HoldService
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.answers.batch import (
     NOT_FOUND_REMARK,
@@ -219,7 +220,7 @@ class BatchProcessor:
 
     def _failed(self, code: int, error: Exception) -> Response:
         self._log.exception("a batch of %d failed", code)
-        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return Response(ResponseCode.SYSTEM_ERROR, unexpected(error))
 
     def _execute_base(
         self, request: Request[BatchRequestHeader], route: Route
@@ -349,8 +350,7 @@ class BatchProcessor:
         except Exception as error:
             # The other children must still be answered, and their long polls must end.
             self._log.exception("request %d in a batch of %d failed", child.code, route.code)
-            text = f"{type(error).__name__}: {error}"
-            answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
+            answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, unexpected(error)))
         return True
 
     def _execute_many(

@@ -25,6 +25,7 @@ from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.waiting.compile_queue import CompileQueue
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import MAX_GROUP_LENGTH, RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
@@ -138,7 +139,7 @@ class ClientProcessor:
             return Response(error.code, error.remark)
         except Exception as error:
             self._log.exception("a request %d that took long failed", request.code)
-            return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            return Response(ResponseCode.SYSTEM_ERROR, unexpected(error))
         finally:
             self._late[request.connection] -= 1
             if not self._late[request.connection]:

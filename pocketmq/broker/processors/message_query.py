@@ -29,7 +29,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.request import Owner, Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.index.message_index import FoundMessages
 from pocketmq.store.message_store import MessageStore
@@ -65,7 +65,7 @@ class MessageQueryProcessor:
         self._filters = filters
         # One query of a user at an address at a time: a client can make chains of the index long,
         # and the queries of the others would wait for all of its own.
-        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
         self._waiting = Budget(MAX_WAITING, "queries by key", "bytes", LimitedLog(log))
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -86,8 +86,7 @@ class MessageQueryProcessor:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"maxNum is {header.max_num}, it is 0 or more"
             )
-        user = request.caller.username if request.caller is not None else ""
-        asker = request.connection.peer[0], user
+        asker = request.owner
         turn = self._turns.get(asker) or self._turns.setdefault(asker, asyncio.Lock())
         size = request.keep() + _OVERHEAD
         if not self._waiting.take(request, size):

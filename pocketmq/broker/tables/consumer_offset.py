@@ -14,6 +14,7 @@ Reference: broker ConsumerOffsetManager, LmqConsumerOffsetManager.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.broker.tables.offset_file import OffsetFile
+from pocketmq.error_kind import kind_of
 from pocketmq.message import fastjson
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID
@@ -179,7 +181,7 @@ class ConsumerOffsets(OffsetFile):
             content = self._file.encode(await in_turns(self.document_steps()))
             if not await self.log_flushed():
                 self.not_written()
-                raise OSError("the commit log is not on the disk yet")
+                raise OSError(errno.EAGAIN, "the commit log is not on the disk yet")
             await asyncio.to_thread(self.write, content)
 
     async def saved(self) -> None:
@@ -191,9 +193,10 @@ class ConsumerOffsets(OffsetFile):
         try:
             await self.flush()
         except OSError as error:
+            log.error("consumer offsets of an admin cannot be written: %s", error)
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker cannot write the consumer offsets: {error}; it keeps trying",
+                f"the broker cannot write the consumer offsets: {kind_of(error)}; it keeps trying",
             ) from None
 
     def document(self) -> dict[str, Any]:

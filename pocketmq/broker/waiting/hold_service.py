@@ -220,9 +220,7 @@ class HoldService:
         """
         connection = request.connection
         of_connection = len(connection.attributes.get(_HOLDS, ()))
-        if connection.closed or self._shares.are_full(
-            self._limit, connection.peer[0], of_connection
-        ):
+        if connection.closed or self._shares.are_full(self._limit, request.owner, of_connection):
             return False
         weight = self._bytes.take(request, codes, accept)
         if weight is None:
@@ -240,7 +238,7 @@ class HoldService:
         held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket, weight)
         queue.held[held] = None
         self._by_request[id(request)] = held
-        self._shares.add(connection.peer[0])
+        self._shares.add(request.owner)
         self._buckets.setdefault(bucket, {})[held] = None
         self._remember_on_connection(held)
         self._arm(loop, bucket)
@@ -318,7 +316,7 @@ class HoldService:
 
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
-        self._shares.remove(held.request.connection.peer[0])
+        self._shares.remove(held.request.owner)
         if held.weight:
             self._bytes.give_back(held.request, held.weight, held.codes, held.accept)
         queue = held.queue

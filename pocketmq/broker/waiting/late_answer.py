@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -22,7 +23,7 @@ def answer_late(
         response = Response(error.code, error.remark)
     except Exception as error:
         log.exception("connection %s: a request that waited failed", request.connection)
-        response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        response = Response(ResponseCode.SYSTEM_ERROR, unexpected(error))
     if response is None:
         return 0
     size = response.length

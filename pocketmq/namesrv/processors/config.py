@@ -10,6 +10,7 @@ from typing import Final
 
 from pocketmq.auth.settings import hidden
 from pocketmq.blocking_thread import BlockingThread
+from pocketmq.error_kind import kind_of
 from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.change_queue import ChangeQueue
 from pocketmq.namesrv.config import FIXED, NEVER_CHANGED, NamesrvConfig
@@ -105,9 +106,11 @@ class ConfigProcessor:
         try:
             await self._queue.add(changes)
         except OSError as error:
+            path = self._config.config_store_path
+            self._log.error("settings are changed, but not written to %s: %s", path, error)
             return Response(
                 ResponseCode.SYSTEM_ERROR,
-                f"changed, but not written to {self._config.config_store_path}: {error}",
+                f"changed, but not written to {Path(path).name}: {kind_of(error)}",
             )
         return Response()
 

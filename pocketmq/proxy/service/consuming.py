@@ -154,7 +154,7 @@ class Consuming:
             return _no_message()
         answer.check(broker)
         try:
-            await self._turns.for_answer(call.peer[0], answer.size)
+            await self._turns.for_answer(call.owner, answer.size)
         except asyncio.CancelledError:
             self._spawn(self._give_back(client, group, topic, broker, pop))
             raise
@@ -205,7 +205,7 @@ class Consuming:
             if plain.full:
                 return
             if plain.turn_is_over():
-                await self._turns.next(call.peer[0], begun=True)
+                await self._turns.next(call.owner, begun=True)
             message = incoming(
                 one.record,
                 topic,
@@ -310,7 +310,7 @@ class Consuming:
             statuses = [await acknowledge(entries[0])]
         else:
             acks: list[asyncio.Future[pb.Status]] = []
-            async for part in self._turns.slices(call.peer[0], entries):
+            async for part in self._turns.slices(call.owner, entries):
                 acks += [asyncio.ensure_future(acknowledge(entry)) for entry in part]
             statuses = await asyncio.gather(*acks)
         answer = pb.AckMessageResponse(status=overall(statuses, by_name=True))

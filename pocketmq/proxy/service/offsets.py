@@ -110,7 +110,7 @@ class Offsets:
                 pb.PullMessageResponse(status=status),
                 pb.PullMessageResponse(next_offset=following),
             ]
-        await self._turns.for_answer(call.peer[0], answer.size)
+        await self._turns.for_answer(call.owner, answer.size)
         messages = []
         plain = PlainBodies()
         try:
@@ -119,7 +119,7 @@ class Offsets:
                     following = record.queue_offset
                     break
                 if plain.turn_is_over():
-                    await self._turns.next(call.peer[0], begun=True)
+                    await self._turns.next(call.owner, begun=True)
                 message = incoming(record, queue.topic, max_body=self._config.max_message_size)
                 messages.append(pb.PullMessageResponse(message=message))
                 plain.add(message, record)

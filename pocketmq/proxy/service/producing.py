@@ -106,7 +106,7 @@ class Producing:
         client = self._clients.of(call)
         config = self._config
         now = now_ms()
-        async for part in self._turns.slices(call.peer[0], messages):
+        async for part in self._turns.slices(call.owner, messages):
             for message in part:
                 check_message(
                     message,
@@ -115,7 +115,7 @@ class Producing:
                     now=now,
                 )
         prepared = []
-        async for part in self._turns.slices(call.peer[0], messages):
+        async for part in self._turns.slices(call.owner, messages):
             prepared += [outgoing(message, call.peer, now) for message in part]
         topic = self._metadata.known_topic(name) or await self._metadata.topic(name)
         if config.enable_topic_message_type_check:
@@ -127,7 +127,7 @@ class Producing:
         else:
             sends: list[asyncio.Future[pb.SendResultEntry]] = []
             pairs = tuple(zip(messages, prepared, strict=True))
-            async for some in self._turns.slices(call.peer[0], pairs):
+            async for some in self._turns.slices(call.owner, pairs):
                 sends += [
                     asyncio.ensure_future(self._send(call, client, topic, message, one))
                     for message, one in some

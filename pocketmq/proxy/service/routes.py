@@ -119,7 +119,7 @@ class Routes:
                 "bytes are allowed in an answer: name fewer endpoints",
             )
         if queues > MANY_QUEUES:
-            await self._turns.next(call.peer[0])
+            await self._turns.next(call.owner)
         return endpoints
 
     def _endpoints(self, call: Call, asked: pb.Endpoints) -> pb.Endpoints:

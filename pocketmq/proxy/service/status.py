@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.auth.errors import AuthError
+from pocketmq.error_kind import unexpected
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError, RemotingTimeout
@@ -48,7 +49,7 @@ def code_of(error: BaseException) -> tuple[int, str]:
     if isinstance(error, RemotingError):
         code = _OF_BROKER.get(error.code, pb.INTERNAL_SERVER_ERROR)
         return code, error.remark or str(error)
-    return pb.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
+    return pb.INTERNAL_SERVER_ERROR, unexpected(error)
 
 
 def status_of(error: BaseException) -> pb.Status:

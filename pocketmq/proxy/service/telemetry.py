@@ -131,7 +131,7 @@ class Telemetry:
         outgoing: Outgoing,
     ) -> None:
         """Store a client's settings, register it at brokers, and answer with the server's."""
-        await self._turns.next(call.peer[0])  # they may name a thousand topics
+        await self._turns.next(call.owner)  # they may name a thousand topics
         call.caller = None  # streams are long-lived: the user may have changed since
         try:
             group = await self._checked(call, settings)
@@ -147,7 +147,7 @@ class Telemetry:
         if not stream.over:
             client.streams.append(outgoing)
         try:
-            await self._turns.next(call.peer[0], begun=True)
+            await self._turns.next(call.owner, begun=True)
             await client.link.register(client.registration())
         except RemotingError as error:
             # The next heartbeat retries.
@@ -180,7 +180,7 @@ class Telemetry:
         elif pb.BAD_REQUEST <= code < pb.INTERNAL_ERROR:
             outgoing.end(GrpcError(GrpcStatus.INVALID_ARGUMENT, text))
         else:
-            self._log.error("settings of %s failed: %s", call.peer[0], text, cause=code)
+            self._log.error("settings of %s failed: %r", call.peer[0], error, cause=code)
             outgoing.end(GrpcError(GrpcStatus.INTERNAL, text))
 
     # --- what brokers ask -------------------------------------------------------------------------

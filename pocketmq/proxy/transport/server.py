@@ -9,12 +9,16 @@ are processed for at most two milliseconds per turn, and connections with more f
 next turn in order. All clients with more than a few calls at a time share two milliseconds of each
 turn of the event loop, and a short turn while the others are active: twenty connections with calls
 without end made a send wait for as many turns. A started call counts as well, because its handler
-runs after its frames. Clients with few calls share two milliseconds per address in the same way.
+runs after its frames. Clients with few calls share two milliseconds per owner in the same way.
 The server stops reading from a client that does not read its answers, and drops it when too much is
 queued for it, or nothing of that is taken for too long. A request must be complete within a time
 limit. The memory for all calls and their requests, from their first header to their answer, and for
-unsent answers is limited per connection, per address, and in total. A call that its method does not
+unsent answers is limited per connection, per owner, and in total. A call that its method does not
 admit is refused after its headers.
+
+An owner is an address, or a user at an address: a connection belongs to its address until a signed
+call tells its user. So what somebody does without an account, or with another one, takes nothing
+from the open connections of users at the same address.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, cast
 
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.proxy.rpc import (
     SMALL,
@@ -62,15 +67,17 @@ from pocketmq.proxy.transport.http2 import (
     StreamOpened,
 )
 from pocketmq.proxy.transport.work_budget import (
-    ADDRESS_SHARES,
     BURST,
     RATE,
+    SHARES,
     WorkBudget,
 )
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
+from pocketmq.remoting.serving.request import Owner
 from pocketmq.remoting.serving.rotation import Rotation
+from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.socket_options import find_dead_peer, limit_unsent
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
@@ -85,9 +92,9 @@ MAX_CONNECTIONS: Final = 20_000
 MAX_CONNECTIONS_PER_ADDRESS: Final = 5_000
 #: Bytes of one message (`grpcMaxInboundMessageSize`).
 MAX_MESSAGE: Final = 130 << 20
-#: The most bytes of requests held until their answer: per connection, per address, and in total.
+#: The most bytes of requests held until their answer: per connection, per owner, and in total.
 MAX_HELD_PER_CONNECTION: Final = 256 << 20
-MAX_HELD_PER_ADDRESS: Final = 384 << 20
+MAX_HELD_PER_OWNER: Final = 384 << 20
 MAX_HELD: Final = 512 << 20
 #: The price of a connection for its address, in units of `WorkBudget`.
 CONNECTION_PRICE: Final = 50
@@ -151,14 +158,15 @@ class _Stream:
         self.held = 0
 
 
-class _Address:
-    """Shared by the connections of one address: a budget, the bytes held, and the seconds that
-    those with little work have taken in this turn of the event loop."""
+class _Share:
+    """Shared by the connections of one owner: a budget, the bytes held, and the seconds that those
+    with little work have taken in this turn of the event loop."""
 
-    __slots__ = ("budget", "connections", "held", "taken")
+    __slots__ = ("budget", "connections", "held", "owner", "taken")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.budget = WorkBudget(clock, burst=ADDRESS_SHARES * BURST, rate=ADDRESS_SHARES * RATE)
+    def __init__(self, owner: Owner, clock: Callable[[], float]) -> None:
+        self.owner = owner
+        self.budget = WorkBudget(clock, burst=SHARES * BURST, rate=SHARES * RATE)
         self.connections = 0
         self.held = 0
         self.taken = 0.0
@@ -194,7 +202,8 @@ class GrpcConnection(asyncio.Protocol):
         self._more: list[bytes] = []
         self._buffered = 0  # bytes of incomplete frames, unsent answers and their calls
         self._started = 0  # calls in this turn
-        self.address: _Address
+        self.share: _Share
+        self._budget: WorkBudget
         self.peer = ("", 0)
         self.closed = False
         self.writable = True
@@ -205,6 +214,7 @@ class GrpcConnection(asyncio.Protocol):
         self.queued = False
         self.held = 0
         self._heavy_until = -math.inf  # it has more than little work
+        self._aborting: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
@@ -221,9 +231,9 @@ class GrpcConnection(asyncio.Protocol):
         connection = transport.get_extra_info("socket")
         find_dead_peer(connection)
         limit_unsent(connection)
-        address = self.address = self._server.address(self.peer[0])
-        budget = WorkBudget(self._server.clock, shared=address.budget)
-        self._http2 = Http2Connection(budget=budget)
+        self.share = self._server.share(Owner(self.peer[0]))
+        self._budget = WorkBudget(self._server.clock, shared=self.share.budget)
+        self._http2 = Http2Connection(budget=self._budget)
         self._server.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -231,6 +241,8 @@ class GrpcConnection(asyncio.Protocol):
         self.writable = False
         self._events = None
         self._more.clear()
+        if self._aborting is not None:
+            self._aborting.cancel()
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
         self._hold(-self._buffered)
@@ -262,7 +274,7 @@ class GrpcConnection(asyncio.Protocol):
             self.flush_soon()
         if self._events is not None or self.queued:
             self._more.append(data)
-        elif self._server.must_wait(self.address, self._heavy_until):
+        elif self._server.must_wait(self.share, self._heavy_until):
             self._more.append(data)
             self._transport.pause_reading()
             self._server.queue(self)
@@ -344,7 +356,7 @@ class GrpcConnection(asyncio.Protocol):
         )
         ended += self._started * CALL
         if not known:
-            server.worked_light(self.address, ended - began)
+            server.worked_light(self.share, ended - began)
         if heavy:
             # For a while, because the last of many calls look like little work.
             self._heavy_until = ended + LIGHT
@@ -402,7 +414,7 @@ class GrpcConnection(asyncio.Protocol):
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
         self._transport.close()
-        self._loop.call_later(_STOP_GRACE, self._transport.abort)
+        self._aborting = self._loop.call_later(_STOP_GRACE, self._transport.abort)
 
     def shut_down(self) -> None:
         """Tell the client that the server stops, and end the duplex streams."""
@@ -448,6 +460,9 @@ class GrpcConnection(asyncio.Protocol):
         stream = self._streams[stream_id] = _Stream(call, method, reader, self.last_active)
         if method.admit is not None:
             stream.refused = method.admit(call)
+            owner = call.owner
+            if owner.user and owner != self.share.owner:
+                self._belong_to(owner)
         try:
             self._hold_for(
                 stream,
@@ -517,15 +532,27 @@ class GrpcConnection(asyncio.Protocol):
                 GrpcStatus.RESOURCE_EXHAUSTED,
                 f"the calls of this connection take {self.held} bytes already",
             )
-        if self.address.held > server.max_held_per_address:
+        share = self.share
+        if share.held > server.max_held_per_owner:
             raise GrpcError(
                 GrpcStatus.RESOURCE_EXHAUSTED,
-                f"the calls of {self.peer[0]} take {self.address.held} bytes already",
+                f"the calls of {' at '.join(filter(None, reversed(share.owner)))} take "
+                f"{share.held} bytes already",
             )
+
+    def _belong_to(self, owner: Owner) -> None:
+        """Count what the connection has, and will have, for its user."""
+        before = self.share
+        share = self.share = self._server.share(owner)
+        before.connections -= 1
+        share.connections += 1
+        before.held -= self.held
+        share.held += self.held
+        self._budget.shared = share.budget
 
     def _hold(self, size: int) -> None:
         self.held += size
-        self.address.held += size
+        self.share.held += size
         self._server.hold(size)
 
     def _start(self, stream_id: int, stream: _Stream, request: Any) -> None:
@@ -586,7 +613,7 @@ class GrpcConnection(asyncio.Protocol):
                     error,
                     cause=("failed", stream.call.method, type(error)),
                 )
-                error = GrpcError(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
+                error = GrpcError(GrpcStatus.INTERNAL, unexpected(error))
             if stream.answered:
                 self._http2.send_trailers(stream_id, error_trailers(error))
             else:
@@ -636,6 +663,10 @@ class GrpcConnection(asyncio.Protocol):
             self.close()
 
 
+def _held(connection: GrpcConnection) -> tuple[int, int]:
+    return connection.share.held, connection.held
+
+
 def _parsed(method: Method, data: bytes) -> Any:
     try:
         return method.request.FromString(data)
@@ -668,7 +699,7 @@ class GrpcServer:
         max_message: int = MAX_MESSAGE,
         max_held: int | None = None,
         max_held_per_connection: int | None = None,
-        max_held_per_address: int | None = None,
+        max_held_per_owner: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         light: LightClients | None = None,
@@ -684,8 +715,8 @@ class GrpcServer:
         self.max_held_per_connection = max_held_per_connection or min(
             MAX_HELD_PER_CONNECTION, self.max_held // 2
         )
-        self.max_held_per_address = max_held_per_address or min(
-            MAX_HELD_PER_ADDRESS, self.max_held * 3 // 4
+        self.max_held_per_owner = max_held_per_owner or min(
+            MAX_HELD_PER_OWNER, self.max_held * 3 // 4
         )
         self.max_connections = max_connections
         self.max_connections_per_address = max_connections_per_address
@@ -697,13 +728,14 @@ class GrpcServer:
         #: What runs, and the method that it is a call of.
         self.work: dict[asyncio.Future[Any], str] = {}
         self._port = port
-        self._addresses: dict[str, _Address] = {}
+        self._shares: dict[Owner, _Share] = {}
+        self._of_address = Shares()
         self._held = 0
         self._waiting: Rotation[GrpcConnection] = Rotation()
         self._turn_due = False  # `_next_turn` is scheduled
-        # In this turn of the event loop: seconds of clients with much work, addresses of others.
+        # In this turn of the event loop: seconds of clients with much work, owners of others.
         self._taken = 0.0
-        self._taking: set[_Address] = set()
+        self._taking: set[_Share] = set()
         self._rest_until = 0.0
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -761,16 +793,16 @@ class GrpcServer:
         if connection.queued:
             return
         connection.queued = True
-        self._waiting.add(connection.peer[0], connection)
+        self._waiting.add(connection.share, connection)
         if not self._turn_due:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self, address: _Address, heavy_until: float) -> bool:
+    def must_wait(self, share: _Share, heavy_until: float) -> bool:
         """Whether a client has to wait for its turn, which has much work until then."""
         now = self.clock()
         if now > heavy_until:
-            return address.taken > TURN
+            return share.taken > TURN
         if not self.light.active(now):
             return bool(self._waiting) or self._taken > TURN
         return bool(self._waiting) or self._taken > 0 or now < self._rest_until
@@ -782,12 +814,12 @@ class GrpcServer:
             asyncio.get_running_loop().call_soon(self._end_heavy, began)
         self._taken += ended - began
 
-    def worked_light(self, address: _Address, seconds: float) -> None:
-        """Note that a client of this address was served that was not known to have much work."""
+    def worked_light(self, share: _Share, seconds: float) -> None:
+        """Note that a client of this owner was served that was not known to have much work."""
         if not self._taking:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._taking.add(address)
-        address.taken += seconds
+        self._taking.add(share)
+        share.taken += seconds
 
     def _end_heavy(self, began: float) -> None:
         self._taken = 0.0
@@ -797,8 +829,8 @@ class GrpcServer:
             self.light.missed(now - began, now)
 
     def _end_turn(self) -> None:
-        for address in self._taking:
-            address.taken = 0.0
+        for share in self._taking:
+            share.taken = 0.0
         self._taking.clear()
 
     def _next_turn(self) -> None:
@@ -817,43 +849,44 @@ class GrpcServer:
             if self._turn_due:
                 loop.call_soon(self._next_turn)
 
-    def address(self, host: str) -> _Address:
-        """Return the shared state of the connections of an address."""
-        address = self._addresses.get(host)
-        if address is None:
-            address = self._addresses[host] = _Address(self.clock)
-        return address
+    def share(self, owner: Owner) -> _Share:
+        """Return what the connections of an owner share."""
+        share = self._shares.get(owner)
+        if share is None:
+            share = self._shares[owner] = _Share(owner, self.clock)
+        return share
 
     def hold(self, size: int) -> None:
-        """Count bytes of requests; above the limit, close the connections that hold the most."""
+        """Count bytes of requests; above the limit, close the connections that hold the most, of
+        the owners that hold the most."""
         self._held += size
-        if size < 0 or self._held <= self.max_held:
+        if size <= 0 or self._held <= self.max_held:
             return
-        for connection in sorted(self.connections, key=lambda c: c.held, reverse=True):
+        for connection in sorted(self.connections, key=_held, reverse=True):
             if self._held <= self.max_held * 9 // 10:
                 break
             connection.close(
-                f"its calls take {connection.held} bytes, the most of all",
+                f"its calls take {connection.held} bytes, and those of its owner the most of all",
                 "held",
             )
 
     def connection_made(self, connection: GrpcConnection) -> None:
         self.connections.add(connection)
-        address = connection.address
-        address.connections += 1
-        if address.connections > self.max_connections_per_address:
+        connection.share.connections += 1
+        if self._of_address.add(connection.peer[0]) > self.max_connections_per_address:
             connection.close(
                 f"its address has {self.max_connections_per_address} connections already",
                 "address",
             )
         elif len(self.connections) > self.max_connections:
             connection.close(f"the proxy has {self.max_connections} connections already", "most")
-        elif not address.budget.spend(CONNECTION_PRICE):
+        elif not connection.share.budget.spend(CONNECTION_PRICE):
             connection.close("its address causes too much work", "work")
 
     def connection_lost(self, connection: GrpcConnection) -> None:
         self.connections.discard(connection)
-        connection.address.connections -= 1
+        connection.share.connections -= 1
+        self._of_address.remove(connection.peer[0])
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -862,6 +895,6 @@ class GrpcServer:
         now = loop.time()
         for connection in tuple(self.connections):
             connection.sweep(now)
-        for host, address in tuple(self._addresses.items()):
-            if not address.connections and address.budget.full:
-                del self._addresses[host]
+        for owner, share in tuple(self._shares.items()):
+            if not share.connections and share.budget.full:
+                del self._shares[owner]

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, Protocol
 
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.answers.batch import SUCCESS_REMARK, Children
@@ -249,7 +250,7 @@ class BatchAnswers:
             head = response.head(serialize_type, opaque, length)
         except Exception as error:
             log.exception("the answer to child %d of a batch cannot be written", opaque)
-            failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
+            failure = Response(ResponseCode.SYSTEM_ERROR, unexpected(error))
             head = failure.head(serialize_type, opaque, 0)
             length = 0
         size = len(head) + length

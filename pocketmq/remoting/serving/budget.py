@@ -14,7 +14,7 @@ from pocketmq.remoting.serving.request import Request
 from pocketmq.remoting.shares import Shares
 
 _CONNECTION_SHARE: Final = 10
-_ADDRESS_SHARE: Final = 2
+_OWNER_SHARE: Final = 2
 
 
 def text_bytes(text: str) -> int:
@@ -28,7 +28,8 @@ def text_bytes(text: str) -> int:
 
 
 class Budget:
-    """An amount of `unit` for `what`: a tenth of it for each connection, half for each address.
+    """An amount of `unit` for `what`: a tenth of it for each connection, half for each owner: a
+    user at an address, or all there who sign nothing.
 
     `what` and `unit` are for the log: "held pulls", "bytes".
     """
@@ -39,7 +40,7 @@ class Budget:
         self._unit = unit
         self._log = log
         self._connections = Shares()
-        self._addresses = Shares()
+        self._owners = Shares()
         # By connection and identity of a thing, how many of its requests keep that.
         self._shared = Shares()
 
@@ -53,24 +54,28 @@ class Budget:
         if not amount:
             return True
         connection = request.connection
-        address = connection.peer[0]
+        owner = request.owner
         for holder, taken, share in (
             ("the connection", self._connections.of(connection), _CONNECTION_SHARE),
-            ("the address", self._addresses.of(address), _ADDRESS_SHARE),
+            (
+                "the user at its address" if owner.user else "the address",
+                self._owners.of(owner),
+                _OWNER_SHARE,
+            ),
             ("all clients", self.taken, 1),
         ):
             if taken + amount > max(1, self._limit // share):
                 self._refused(request, holder, taken + amount, max(1, self._limit // share))
                 return False
         self._connections.add(connection, amount)
-        self._addresses.add(address, amount)
+        self._owners.add(owner, amount)
         return True
 
     def give_back(self, request: Request[Any], amount: int) -> None:
         """Give back what was taken for a request."""
         if amount:
             self._connections.remove(request.connection, amount)
-            self._addresses.remove(request.connection.peer[0], amount)
+            self._owners.remove(request.owner, amount)
 
     def take_shared(self, request: Request[Any], thing: object, amount: int) -> bool:
         """Take this amount for an object that several requests may keep; it counts once for each

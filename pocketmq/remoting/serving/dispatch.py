@@ -15,6 +15,7 @@ from inspect import iscoroutine
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from pocketmq.error_kind import unexpected
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import ResponseCode
@@ -385,8 +386,7 @@ class Dispatcher:
             error,
             cause=("failed", request.code, type(error)),
         )
-        text = " ".join(str(error).split())
-        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {text}")
+        return Response(ResponseCode.SYSTEM_ERROR, unexpected(error))
 
 
 def _checked(route: Route, check: Check) -> Route:

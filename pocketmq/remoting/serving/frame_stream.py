@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, cast
 from weakref import ref
 
+from pocketmq.error_kind import unexpected
 from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import pack_host
 from pocketmq.remoting.codes import ResponseCode
@@ -262,7 +263,7 @@ class FrameStream(asyncio.Protocol):
             self.log.exception(
                 "the answer to request %d of %s cannot be written", request.code, self
             )
-            failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
+            failure = Response(ResponseCode.SYSTEM_ERROR, unexpected(error))
             head = failure.head(request.serialize_type, request.opaque, 0)
             length = 0
         self._out.append(head)

@@ -2,10 +2,10 @@
 the steps.
 
 A registration with fifty thousand topics takes two tenths of a second, and any client may send one.
-Turns go to the owner who has had the least time, and to the connection of theirs that has: a parent
-of twenty children does not wait for one of a thousand. Of requests that must not meet (`run`), one
-works at a time: that of the owner, and of their connections, whose last one was served the longest
-ago.
+Turns go to the owner (a user, or the address of those who sign nothing) who has had the least time,
+and to the connection of theirs that has: a parent of twenty children does not wait for one of a
+thousand. Of requests that must not meet (`run`), one works at a time: that of the owner, and of
+their connections, whose last one was served the longest ago.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def in_pieces(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 class _Work:
     """A request that has turns."""
 
-    __slots__ = ("connection", "ended", "steps", "to_the_end")
+    __slots__ = ("connection", "ended", "owner", "steps", "to_the_end")
 
-    def __init__(self, connection: Any, steps: Steps[Any], *, to_the_end: bool) -> None:
-        self.connection = connection
+    def __init__(self, request: Request[Any], steps: Steps[Any], *, to_the_end: bool) -> None:
+        self.owner, self.connection = _keys(request)
         self.steps = steps
         self.to_the_end = to_the_end
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class _Shares:
 
     def add(self, work: _Work) -> None:
         """Let a request wait behind those of its connection."""
-        connection, owner = work.connection, work.connection.owner
+        connection, owner = work.connection, work.owner
         if owner not in self._waiting:
             self._of_owners[owner] = min(self._of_owners.values(), default=0.0)
         connections = self._waiting.setdefault(owner, {})
@@ -115,21 +115,22 @@ class _Shares:
             used[connection] = min(used.values(), default=0.0)
         connections.setdefault(connection, deque()).append(work)
 
-    def take(self) -> tuple[str, _Work] | None:
-        """Return whose turn it is, and the owner that it counts for; None if nothing waits."""
+    def take(self) -> _Work | None:
+        """Return whose turn it is; None if nothing waits."""
         if not self._waiting:
             return None
         owner = min(self._of_owners, key=self._of_owners.__getitem__)
         used = self._of_connections[owner]
-        return owner, self._waiting[owner][min(used, key=used.__getitem__)][0]
+        return self._waiting[owner][min(used, key=used.__getitem__)][0]
 
-    def count(self, owner: str, work: _Work, seconds: float) -> None:
+    def count(self, work: _Work, seconds: float) -> None:
         """Count the time of a turn."""
-        self._of_owners[owner] += seconds
-        self._of_connections[owner][work.connection] += seconds
+        self._of_owners[work.owner] += seconds
+        self._of_connections[work.owner][work.connection] += seconds
 
-    def remove(self, owner: str, work: _Work) -> None:
+    def remove(self, work: _Work) -> None:
         """Remove a request that has ended."""
+        owner = work.owner
         connections, used = self._waiting[owner], self._of_connections[owner]
         connections[work.connection].remove(work)
         if not connections[work.connection]:
@@ -219,7 +220,7 @@ class LongRequests:
         return size
 
     async def _in_turns(self, request: Request[Any], steps: Steps[T], *, to_the_end: bool) -> T:
-        work = _Work(request.connection, steps, to_the_end=to_the_end)
+        work = _Work(request, steps, to_the_end=to_the_end)
         self._shares.add(work)
         if not self._turning:
             self._turning = True
@@ -229,11 +230,10 @@ class LongRequests:
 
     def _turn(self) -> None:
         """Take a turn of the request whose turn it is, and schedule the next one."""
-        taken = self._shares.take()
-        if taken is None:
+        work = self._shares.take()
+        if work is None:
             self._turning = False
             return
-        owner, work = taken
         ended, began, rest = work.ended, self._clock(), 0.0
         try:
             if not ended.done() and (work.to_the_end or not work.connection.closed):
@@ -245,9 +245,9 @@ class LongRequests:
                 ended.set_exception(error)
         except Exception as error:
             ended.set_exception(error)
-        self._shares.count(owner, work, self._clock() - began)
+        self._shares.count(work, self._clock() - began)
         if ended.done():
-            self._shares.remove(owner, work)
+            self._shares.remove(work)
         asyncio.get_running_loop().call_later(rest, self._turn)
 
     def _execute(self, steps: Steps[T]) -> tuple[Done[T] | None, float]:
@@ -299,5 +299,5 @@ class LongRequests:
         self._served |= dict.fromkeys(_keys(request), self._number)
 
 
-def _keys(request: Request[Any]) -> tuple[Any, Any]:
-    return request.connection.owner, request.connection
+def _keys(request: Request[Any]) -> tuple[str, Any]:
+    return request.owner.user or request.owner.address, request.connection

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from struct import Struct as Layout
 from struct import error as LayoutError
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -197,6 +197,14 @@ def owner_of(caller: Caller | None, address: str) -> str:
     return (caller.username if caller is not None else "") or address
 
 
+class Owner(NamedTuple):
+    """Who shares a limit that is otherwise an address's: a user there, or all there who sign
+    nothing (""). So nobody else takes it from the users behind one NAT or load balancer."""
+
+    address: str
+    user: str = ""
+
+
 class Observer:
     """Observes the answer to a request whose handler returned before it: calls `note`, then the
     previous observer."""
@@ -260,6 +268,12 @@ class Request(msgspec.Struct, Generic[H]):
     def oneway(self) -> bool:
         """The peer expects no answer, not even an error."""
         return self.flag & 2 != 0
+
+    @property
+    def owner(self) -> Owner:
+        """For whom to count what the request takes."""
+        caller = self.caller
+        return Owner(self.connection.peer[0], caller.username if caller is not None else "")
 
     @property
     def ext_fields(self) -> dict[str, str]:

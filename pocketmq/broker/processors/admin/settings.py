@@ -7,12 +7,14 @@ Reference: broker AdminBrokerProcessor.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from pocketmq.auth.settings import hidden
 from pocketmq.broker.live_config import LiveConfig
+from pocketmq.error_kind import kind_of
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
@@ -27,6 +29,8 @@ from pocketmq.remoting.settings.properties_file import (
     format_properties,
     parse_properties,
 )
+
+log = logging.getLogger(__name__)
 
 
 class SettingsProcessor:
@@ -71,9 +75,10 @@ class SettingsProcessor:
             try:
                 await asyncio.to_thread(self._live.keep, changes)
             except OSError as error:
-                path = self._live.path
+                log.error("settings are changed, but not written to %s: %s", self._live.path, error)
                 return Response(
-                    ResponseCode.SYSTEM_ERROR, f"changed, but not written to {path}: {error}"
+                    ResponseCode.SYSTEM_ERROR,
+                    f"changed, but not written to {self._live.path.name}: {kind_of(error)}",
                 )
         await self._announced()
         return Response(remark="; ".join(warnings) or None)
