@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.tables import Tables
+from pocketmq.message.multi_dispatch import light_places
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.serving.stop_steps import StopSteps
@@ -135,7 +136,8 @@ def served_by(
                 result = store.get(topic, queue_id, offset, 32)
                 for buffer in result.buffers:
                     for record in readable(buffer):
-                        found[topic, queue_id, record.queue_offset] = Served(
+                        light = dict(light_places(record.topic, record.properties_text))
+                        found[topic, queue_id, light.get(topic, record.queue_offset)] = Served(
                             record.physical_offset, record.physical_offset + record.size,
                             bytes(record.body), record.store_timestamp, record.properties,
                         )  # fmt: skip
