@@ -648,7 +648,7 @@ class StoreWriter:
             return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
         if find(properties, WAIT) == "false":
             return None
-        return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "")
+        return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, TOO_FEW)
 
     def _no_disk(self, reason: str) -> None:
         if not self._failed:
