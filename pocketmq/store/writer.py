@@ -720,7 +720,7 @@ class StoreWriter:
             return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.told_refusal)
         if find(properties, WAIT) == "false":
             return None
-        return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "")
+        return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, TOO_FEW)
 
     def _not_prepared(self, error: OSError) -> None:
         self._no_disk(str(error), f"the store cannot be marked as open: {kind_of(error)}")

@@ -32,6 +32,15 @@ NOT_STORED: Final = {
 }
 
 
+def why_not_stored(result: PutResult) -> tuple[ResponseCode, str]:
+    """Return the code and remark for a message that the store refused."""
+    code, remark = NOT_STORED[result.status]
+    # Too few replicas: in exactly the official broker's words.
+    if not result.remark or result.status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+        return code, remark
+    return code, f"{remark}: {result.remark}"
+
+
 def not_flushed(store: MessageStore) -> tuple[ResponseCode, str | None]:
     """Return the code and remark for a message that was put, but may not be on the disk."""
     # With too few replicas, later messages are refused, but this one is stored.
@@ -80,8 +89,7 @@ class SendAnswers:
 
     def not_stored(self, result: PutResult) -> Response:
         """Return the answer to a message that the store refused."""
-        code, remark = NOT_STORED[result.status]
-        return self.refusal(code, f"{remark}: {result.remark}" if result.remark else remark)
+        return self.refusal(*why_not_stored(result))
 
     def not_available(self, reason: str) -> Response:
         """Return the answer to a message that the store accepted, but could not write."""

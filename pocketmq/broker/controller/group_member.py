@@ -79,13 +79,6 @@ class RoleTaker(Protocol):
     def begin(self, identity: GroupIdentity) -> None:
         """Set the id. Raises OSError, StoreError."""
 
-    @property
-    def is_half_taken(self) -> bool:
-        """Whether an error has interrupted the change to the current role."""
-
-    async def finish_role(self) -> None:
-        """Finish the change to the current role. Raises RoleRefused, OSError."""
-
     async def take_role(self, told: RoleTold) -> None:
         """Take the role, unless it is outdated: then finish the change to the current one. Raises
         RoleRefused, OSError."""
@@ -247,12 +240,9 @@ class GroupMember:
             )
 
     async def _take(self, told: RoleTold) -> None:
-        await self._change(lambda: self._taker.take_role(told))
-
-    async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
         async with self._roles:
             try:
-                await change()
+                await self._taker.take_role(told)
             except RoleRefused as error:
                 self._silent = True
                 self._lines.error("role from the controller is not accepted: %s", error)
@@ -287,12 +277,12 @@ class GroupMember:
             await self._controllers.register(self.identity)
             return
         if told is None and epoch > self._taker.master_epoch:
+            # Nobody else was elected, and only a member that sends heartbeats is.
+            self._silent = False
+            await self._heartbeat()
             told = await self._controllers.elect(self.identity)
         if told is not None:
             await self._take(told)
-        elif self._taker.is_half_taken:
-            # While this broker is silent, there may be nobody else to elect.
-            await self._change(self._taker.finish_role)
 
     async def _ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
         told, refused = None, False

@@ -276,24 +276,6 @@ class GroupReplication:
         """Process a notification of a controller."""
         self._member.told(told)
 
-    @property
-    def is_half_taken(self) -> bool:
-        """Whether an error has interrupted the change to the current role."""
-        return self._due is not None
-
-    async def finish_role(self) -> None:
-        """Finish the change to the current role. Raises RoleRefused, OSError."""
-        services = self._services
-        assert services is not None
-        try:
-            if isinstance(self._due, Lead):
-                await self._lead(self._due, services)
-            elif self._due is not None:
-                await self._follow(self._due, services)
-        except StoreError as error:
-            raise RoleRefused(str(error)) from error
-        self._due = None
-
     async def take_role(self, told: RoleTold) -> None:
         """Take a role, unless it is outdated: then finish the change to the current one. Raises
         RoleRefused, OSError."""
@@ -314,7 +296,7 @@ class GroupReplication:
                     explain_copy(identity, told.master_address),
                 )
             self.obey(replica.told(told, self._now()))
-            await self.finish_role()
+            await self._finish_role(services)
             return
         if elsewhere:
             raise RoleRefused(explain_copy(identity, told.master_address))
@@ -350,9 +332,20 @@ class GroupReplication:
                 )  # fmt: skip
                 self._due = order
         try:
-            await self.finish_role()
+            await self._finish_role(services)
         finally:
             self.obey(orders)
+
+    async def _finish_role(self, services: Services) -> None:
+        """Finish the change to the current role, also one that an error has interrupted."""
+        try:
+            if isinstance(self._due, Lead):
+                await self._lead(self._due, services)
+            elif self._due is not None:
+                await self._follow(self._due, services)
+        except StoreError as error:
+            raise RoleRefused(str(error)) from error
+        self._due = None
 
     # Both can be repeated after an error.
 

@@ -111,7 +111,7 @@ class ReviveService:
         store = self._store
         for queue_id in range(self.queues):
             committed = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
-            end = store.max_offset(self._topic, queue_id)
+            end = self._end(queue_id)
             # An offset after the end means that the log lost its last records: start at the end.
             revive_log = ReviveLog(min(committed + 1, end))
             self._recall(queue_id, revive_log)
@@ -156,6 +156,12 @@ class ReviveService:
             self._read(queue_id, revive_log, ALL)
             revive_log.ack(id, offset)
 
+    def _end(self, queue_id: int) -> int:
+        """Return the offset after the last record of a queue, also if that cannot be read yet: it
+        may wait for the disk or for other replicas."""
+        queue = self._store.queues.get(self._topic, {}).get(queue_id)
+        return 0 if queue is None else queue.next_offset
+
     def _on_arrival(self, offset: int, tags_code: int, store_timestamp: int) -> None:
         self._alarm.set(0)
 
@@ -170,9 +176,7 @@ class ReviveService:
             for n in range(len(self._logs)):
                 queue_id = (self._first + n) % len(self._logs)
                 revive_log = self._logs[queue_id]
-                revive_log.extends(
-                    self._store.max_offset(self._topic, queue_id), self._delivered_until()
-                )
+                revive_log.extends(self._end(queue_id), self._delivered_until())
                 left -= self._read(queue_id, revive_log, left)
                 try:
                     left -= self._settle(queue_id, revive_log, max(1, left))

@@ -37,7 +37,6 @@ class Taker:
         self.master_epoch = 0
         self.refusal = ""
         self.is_fit = True
-        self.is_half_taken = False
         self.roles: asyncio.Queue[RoleTold] = asyncio.Queue()
         self.answers: asyncio.Queue[Answer | str | None] = asyncio.Queue()
 
@@ -47,11 +46,6 @@ class Taker:
 
     def begin(self, identity: GroupIdentity) -> None:
         self.identity = identity
-
-    async def finish_role(self) -> None:
-        if self.refusal:
-            raise RoleRefused(self.refusal)
-        self.is_half_taken = False
 
     async def take_role(self, told: RoleTold) -> None:
         if self.refusal:
@@ -289,20 +283,23 @@ async def test_without_a_master_an_election_is_asked_for(group: Group) -> None:
     assert (await role_of(taker))[:3] == (1, "a:1", 3)
 
 
-async def test_a_half_taken_role_is_finished_also_without_a_master(
-    group: Group, lines: Lines
-) -> None:
+async def test_a_silent_member_is_elected_if_nobody_else_can_be(group: Group, lines: Lines) -> None:
     member, taker = group.member()
     member.start()
     await role_of(taker)
-    taker.is_half_taken = True
-    taker.refusal = "the disk is full"
-    group.controller.decides.master = 0
-    await lines.wait_for("the disk is full")
-    heard = len(group.controller.heartbeats)
+    taker.refusal = "a restart ended its epoch"
+    await lines.wait_for("a restart ended its epoch")
+    controller = group.controller
+    # Its questions come after its last heartbeat.
+    asked = len(controller.asked)
+    await controller.until(lambda: len(controller.asked) > asked + 1)
+    controller.decides.gone(1)
+    controller.decides.elect(controller.now)
+    assert not controller.decides.master
+    controller.asked.clear()
+    await controller.until(lambda: RequestCode.CONTROLLER_ELECT_MASTER in controller.asked)
     taker.refusal = ""
-    await group.controller.until(lambda: len(group.controller.heartbeats) > heard + 1)
-    assert not taker.is_half_taken
+    assert (await role_of(taker)).master_id == 1
 
 
 async def test_an_order_of_the_controller_is_taken(group: Group) -> None:

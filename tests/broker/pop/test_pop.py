@@ -221,6 +221,30 @@ async def test_late_acknowledgements_are_written_and_count(
     assert bodies(await pops.pop()) == [b"m2"]
 
 
+async def test_a_written_acknowledgement_counts_before_it_can_be_read(
+    client: Client, pops: PopClient, broker: Broker, time: FakeTime, topic: str
+) -> None:
+    """It may wait for the disk or for other replicas, after the timer has delivered it."""
+    broker.config.enable_pop_buffer_merge = False
+    await fill(client, topic, "")
+    (message,) = await pops.pop(invisible_time=20_000)
+    assert (await pops.ack(message)).code == 0
+    queue_id = message.handle.revive_queue_id
+    while broker.store.max_offset(REVIVE, queue_id) == 0:
+        time.step()
+    await passes(time, 100)  # the checkpoint is read
+    broker.store.confirm(broker.store.commit_log.end)
+    revived = broker.store.queues[REVIVE][queue_id]
+    while revived.next_offset == 1:
+        time.step()
+    assert revived.max_offset == 1
+    await passes(time, 5_000)
+    broker.store.confirm(1 << 60)
+    await passes(time, 5_000)
+    assert revived.max_offset == 2
+    assert await pops.pop() == []
+
+
 async def test_tags_and_properties(
     client: Client, pops: PopClient, others: PopClient, broker: Broker, topic: str
 ) -> None:

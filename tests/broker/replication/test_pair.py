@@ -33,6 +33,7 @@ from pocketmq.remoting.headers import (
     ResetOffsetRequestHeader,
 )
 from pocketmq.store.results import PutStatus
+from pocketmq.store.writer import TOO_FEW
 from pocketmq.types import SendStatus
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND, Client
 from tests.broker.replication.pair import FILE, Pair, classic, client_of, reporter, running
@@ -109,6 +110,8 @@ async def test_too_few_in_sync_replicas(pair: Pair) -> None:
     async with client_of(pair.master) as client:
         refused = await client.send("T")
         assert (refused.code, refused.remark) == (1, "in-sync replicas not enough")
+        # For the lines of what puts again later, such as delayed messages.
+        assert put(pair.master.store).remark == TOO_FEW
         assert (await client.send("T", properties={"WAIT": "false"})).code == 0
         await pair.start(1)
         await pair.connected()

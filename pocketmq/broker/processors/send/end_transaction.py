@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pocketmq.broker.acknowledge.answers import NOT_STORED
+from pocketmq.broker.acknowledge.answers import why_not_stored
 from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
@@ -196,8 +196,7 @@ class EndTransactionProcessor:
         topic = inner.topic  # before a put hook moves it, if it is also delayed
         result = self._put_hooks.put(inner)
         if not result.ok:
-            code, remark = NOT_STORED[result.status]
-            return Response(code, f"{remark}: {result.remark}")
+            return Response(*why_not_stored(result))
         self._ops.end(half)
         size = result.end_offset - result.physical_offset
         self._statistics.count_put(inner.topic, size, inner.properties)
