@@ -168,6 +168,7 @@ class MessageStore:
             ),
             commit_log,
             (lambda: flusher.flushed) if sync else (lambda: commit_log.whole),
+            table.newest,
             enabled=config.builds_index,
             most=config.max_msgs_num_batch,
             pace=index_pace,

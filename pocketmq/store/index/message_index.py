@@ -4,7 +4,9 @@ A put does no work for the index. Now and then the thread walks through the reco
 collects their keys with numpy and enters them into the index files. While many messages come in, it
 leaves the processor to them, until it lags by 512 MiB. It hands a large backlog to a process
 (`index_worker`), which does not take the interpreter lock from the event loop. A query first waits
-until the index has caught up with the log, so that a sender finds the message it just sent.
+a moment until the index has caught up with the log, so that a sender finds the message it just
+sent. If that takes long, since others have sent very many keys, the query also looks at the
+messages of its topic that the index does not have yet.
 Reference: ReputMessageService, DefaultMessageStore queryMessage.
 """
 
@@ -15,7 +17,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -41,12 +43,18 @@ _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
 _LONGEST_PAUSE: Final = 0.05
 _QUERIES_AT_ONCE: Final = 2
+_MOST_ARRIVED: Final = 10_000  # messages that the index lacks, and a query looks at all the same
 
 #: Entries of the index that a query reads in a turn: ten or twenty milliseconds.
 _WORK_OF_TURN: Final = 16 * 1024
 #: The work of looking at a message, in entries; and bytes of properties that are as much.
 _WORK_OF_RECORD: Final = 8
 _BYTES_AS_AN_ENTRY: Final = 128
+
+
+Newest = Callable[[str, int, int], Awaitable[list[int]]]
+"""Gives the physical offsets of a topic's newest messages, from a physical offset on, at most so
+many; the newest first."""
 
 
 class FoundMessages(msgspec.Struct):
@@ -82,8 +90,12 @@ class _Search:
         *,
         since: int,
         by_tags: bool,
+        arrived: Iterator[int],
     ) -> None:
+        """`arrived`: physical offsets of messages that the index may lack."""
         self.found: dict[int, memoryview] = {}
+        self._arrived = arrived
+        self._begin_time, self._end_time = begin, end
         self._end = table.end_timestamp, table.end_offset
         self._offsets = table.search(topic, TAG_MARK + key if by_tags else key, begin, end)
         self._by_tags = by_tags
@@ -96,6 +108,13 @@ class _Search:
     def advance(self) -> bool:
         """Go on for a turn; return whether the search has ended. Off the event loop."""
         work = 0
+        for arrived in self._arrived:
+            work += self._compare(arrived, times=True)
+            if len(self.found) >= self._most:
+                return True
+            if work >= _WORK_OF_TURN:
+                return False
+            time.sleep(0)  # other threads may run
         while len(self.found) < self._most and work < _WORK_OF_TURN:
             try:
                 physical = next(self._offsets)
@@ -112,8 +131,9 @@ class _Search:
             return FoundMessages()
         return FoundMessages([record for _, record in sorted(self.found.items())], *self._end)
 
-    def _compare(self, physical: int) -> int:
-        """Keep the message at a physical offset if it has the key; return the work, in entries."""
+    def _compare(self, physical: int, *, times: bool = False) -> int:
+        """Keep the message at a physical offset if it has the key, and with `times` was stored in
+        time; return the work, in entries."""
         if physical < self._since:
             return _WORK_OF_RECORD
         try:
@@ -122,6 +142,8 @@ class _Search:
         except (RecordNotFound, ValueError):
             return _WORK_OF_RECORD  # it has expired
         if record.topic != self._topic:
+            return _WORK_OF_RECORD
+        if times and not self._begin_time <= record.store_timestamp <= self._end_time:
             return _WORK_OF_RECORD
         if self._key in self._keys_of(record.properties):
             self.found[physical] = data
@@ -142,20 +164,22 @@ class MessageIndex:
         table: IndexTable,
         commit_log: CommitLog,
         readable: Callable[[], int],
+        newest: Newest,
         *,
         enabled: bool,
         most: int,
         pace: IndexPace,
         make_worker: MakeWorker,
     ) -> None:
-        """`readable` gives the physical offset up to which messages may be read; `most` messages
-        are found by one query; `make_worker` starts the process."""
+        """`readable` gives the physical offset up to which messages may be read, `newest` messages
+        of a topic; `most` messages are found by one query; `make_worker` starts the process."""
         self._pace = pace
         self._make_worker = make_worker
         self._builder = IndexBuilder(table, commit_log.files)
         self._table = table
         self._log = commit_log
         self._readable = readable
+        self._newest = newest
         self._enabled = enabled
         self._most = most
         self._thread: threading.Thread | None = None
@@ -287,11 +311,19 @@ class MessageIndex:
         `begin` to `end` (ms, to the second), at or after the physical offset `since`; of more, the
         newest. With `by_tags`, those with these tags. Those that are found within
         `IndexPace.search`: senders can choose keys that make the search long."""
-        await self._catch_up()
+        arrived: list[int] = []
+        if not await self._catch_up(self._pace.moment):
+            arrived = await self._newest(topic, self.position, _MOST_ARRIVED)
+            if len(arrived) == _MOST_ARRIVED and not await self._catch_up(self._pace.query):
+                self._lines.warning(
+                    "index ends at %d: a query by key in topic %s looks only at the %d newest "
+                    "messages after that", self.position, shown(topic), _MOST_ARRIVED,
+                )  # fmt: skip
         most = min(most, self._most)
         search = _Search(
-            self._table, self._log, topic, key, most, begin, end, since=since, by_tags=by_tags
-        )
+            self._table, self._log, topic, key, most, begin, end, since=since, by_tags=by_tags,
+            arrived=iter(arrived),
+        )  # fmt: skip
         deadline = time.monotonic() + self._pace.search
         while True:
             # In turns: a long search does not keep the others from being answered.
@@ -308,23 +340,25 @@ class MessageIndex:
                 break
         return search.result()
 
-    async def _catch_up(self) -> None:
-        """Wait until everything that may be read by now is entered; not for long."""
+    async def _catch_up(self, seconds: float) -> bool:
+        """Wait until everything that may be read by now is entered, at most so long; return whether
+        it is."""
         with contextlib.suppress(OSError):  # what cannot be written cannot be read either
             self._log.write()
         target = self._readable()
         if self._thread is None or (self.position >= target and self._cut_at is None):
-            return
+            return True
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((target, reached))
         self._wake.set()
         try:
-            async with asyncio.timeout(self._pace.query):
+            async with asyncio.timeout(seconds):
                 await reached
         except TimeoutError:
-            self._lines.warning("index ends at %d, and a query is answered from it", self.position)
+            return False
         finally:
             self._waiting = [entry for entry in self._waiting if entry[1] is not reached]
+        return True
 
     def _reached(self, position: int) -> None:
         for target, reached in self._waiting:

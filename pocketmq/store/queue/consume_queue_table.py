@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
+from heapq import nlargest
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
 from pocketmq.message.multi_dispatch import LIGHT_QUEUE_ID, is_light_queue
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.encoding.queue_entry import iter_entries
 from pocketmq.store.errors import (
     FileSizeMismatch,
     NotADirectory,
@@ -26,6 +30,8 @@ from pocketmq.store.queue.queue_bounds import NO_BOUNDS, UNKNOWN, Bounds, KnownB
 from pocketmq.store.queue.removed_queues import RemovedQueue, RemovedQueues
 
 log = logging.getLogger(__name__)
+
+_QUEUES_OF_TURN: Final = 64
 
 #: Called with a queue that is opened after recovery, and whether it ends where the last stop left
 #: it.
@@ -339,6 +345,21 @@ class ConsumeQueueTable:
         if queue is None and topic in self._unopened:
             return self._open(topic, queue_id)
         return queue
+
+    async def newest(self, topic: str, since: int, most: int) -> list[int]:
+        """Return the physical offsets of the newest messages of a topic, from `since` on, at most
+        `most`; the newest first. Only open queues have new ones."""
+        found: list[int] = []
+        for number, queue in enumerate(list(self.by_topic.get(topic, {}).values())):
+            if queue.max_physical > since and not queue.removed:
+                begin = queue.first_where(lambda physical, _: physical >= since)
+                begin = max(begin, queue.max_offset - most)
+                for _, entries in queue.views(begin, queue.max_offset):
+                    found += [physical for physical, _, _ in iter_entries(entries)]
+            if number % _QUEUES_OF_TURN == _QUEUES_OF_TURN - 1:
+                found = nlargest(most, found)
+                await asyncio.sleep(0)
+        return nlargest(most, found)
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; a new one has no file before its first message.

@@ -75,7 +75,7 @@ def test_the_index_waits_while_much_comes_in_but_not_for_ever() -> None:
 
 
 async def test_a_query_is_not_put_off(bench: StoreBench) -> None:
-    bench.index_pace = IndexPace(busy_bytes=0, query=60.0)  # always busy
+    bench.index_pace = IndexPace(busy_bytes=0, moment=60.0)  # always busy
     store = bench.open()
     store.start()
     result = bench.put(store, properties=text(KEYS="k"))
