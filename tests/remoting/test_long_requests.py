@@ -13,7 +13,13 @@ import pytest
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.light_clients import LightClients
-from pocketmq.remoting.serving.long_requests import LEAST_BYTES, TURN, Done, LongRequests
+from pocketmq.remoting.serving.long_requests import (
+    LEAST_BEGUN,
+    LEAST_BYTES,
+    TURN,
+    Done,
+    LongRequests,
+)
 from pocketmq.remoting.serving.request import Caller, Request
 
 
@@ -182,7 +188,7 @@ async def test_who_has_had_much_time_waits_for_others_and_not_for_ever() -> None
 
 
 async def test_a_request_for_which_there_is_no_room_is_not_begun() -> None:
-    work = Work(max_bytes=10 * LEAST_BYTES)
+    work = Work(max_bytes=10 * LEAST_BEGUN)
     client = connection()
     rest = work.queue.begin(request_of(client), work.steps("kept", 2))
     with pytest.raises(RemotingError) as refused:

@@ -38,7 +38,11 @@ MAX_BYTES: Final = 192 << 20
 """Memory of all requests that wait; `Budget` gives a connection more than the longest frame."""
 
 LEAST_BYTES: Final = 192 << 10
-"""What a request counts as at least, so that a thousand wait at most."""
+"""What a request that runs alone counts as at least, so that a thousand wait at most."""
+
+LEAST_BEGUN: Final = 16 << 10
+"""The same of one that was begun. There may be many small ones of a connection: a pause of the
+machine during the first makes the others wait."""
 
 
 class Done(NamedTuple, Generic[T]):
@@ -169,7 +173,7 @@ class LongRequests:
         Raises:
             RemotingError: too much waits, or the connection was closed. And what a step raises.
         """
-        size = self._take(request)
+        size = self._take(request, LEAST_BYTES)
         try:
             await self._turn_of(request)
             try:
@@ -187,7 +191,7 @@ class LongRequests:
         Raises:
             RemotingError: too much waits; nothing was executed. And what a step raises.
         """
-        size = self._take(request)
+        size = self._take(request, LEAST_BEGUN)
         done: Done[T] | None = None
         if request.connection not in self._begun:
             try:
@@ -211,10 +215,10 @@ class LongRequests:
             if not begun[connection]:
                 del begun[connection]
 
-    def _take(self, request: Request[Any]) -> int:
+    def _take(self, request: Request[Any], least: int) -> int:
         # Not views of all that was read with it.
         request.head, request.body = bytes(request.head), bytes(request.body)
-        size = max(len(request.head) + len(request.body), LEAST_BYTES)
+        size = max(len(request.head) + len(request.body), least)
         if not self._budget.take(request, size):
             raise RemotingError(ResponseCode.SYSTEM_BUSY, "too many requests that take long wait")
         return size
