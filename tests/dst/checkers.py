@@ -207,7 +207,8 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
             send = history.sends[stored.name]
             if left_out and send.began <= left_out:
                 continue
-            if _may_be_dropped(send):
+            # The damaged copy may be the one that waited to come again.
+            if _may_be_dropped(send) or send.damaged:
                 continue
             # A queue that became shorter, and has grown again.
             known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
