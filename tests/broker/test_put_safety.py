@@ -27,7 +27,7 @@ class Waits:
     def __init__(self, needed: int = 2) -> None:
         self.needed = needed
         self.config = StoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-        self.refusal = ""
+        self.refusal = self.told_refusal = ""
         self.asked: list[tuple[int, Callable[[bool], None]]] = []
 
     def when_flushed(self, end: int, listener: Callable[[bool], None]) -> None:
@@ -57,7 +57,7 @@ def test_the_worse_outcome_is_the_answer(
     on_disk: bool, on_replicas: bool, refusal: str, code: int, disk_first: bool
 ) -> None:
     disk, replicas, told = Waits(), Waits(), list[int]()
-    disk.refusal = refusal
+    disk.refusal = disk.told_refusal = refusal
     safety = PutSafety(cast(MessageStore, disk))
     safety.wait_for(replicas)
     safety.when_safe(END, lambda code, remark: told.append(code))

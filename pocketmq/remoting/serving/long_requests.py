@@ -87,15 +87,18 @@ def in_pieces(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 
 
 class _Work:
-    """A request that has turns."""
+    """A request that has turns; `result` or `error` is set when it has `ended`. The future does not
+    have them: an error refers to the frames that refer to the future."""
 
-    __slots__ = ("connection", "ended", "owner", "steps", "to_the_end")
+    __slots__ = ("connection", "ended", "error", "owner", "result", "steps", "to_the_end")
 
     def __init__(self, request: Request[Any], steps: Steps[Any], *, to_the_end: bool) -> None:
         self.owner, self.connection = _keys(request)
         self.steps = steps
         self.to_the_end = to_the_end
-        self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class _Shares:
@@ -119,10 +122,11 @@ class _Shares:
             used[connection] = min(used.values(), default=0.0)
         connections.setdefault(connection, deque()).append(work)
 
-    def take(self) -> _Work | None:
-        """Return whose turn it is; None if nothing waits."""
-        if not self._waiting:
-            return None
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self) -> _Work:
+        """Return whose turn it is, if anything waits."""
         owner = min(self._of_owners, key=self._of_owners.__getitem__)
         used = self._of_connections[owner]
         return self._waiting[owner][min(used, key=used.__getitem__)][0]
@@ -227,32 +231,38 @@ class LongRequests:
         work = _Work(request, steps, to_the_end=to_the_end)
         self._shares.add(work)
         if not self._turning:
-            self._turning = True
-            asyncio.get_running_loop().call_soon(self._turn)
-        result: T = await work.ended
+            self._turn()
+        await work.ended
+        error, work.error = work.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        result: T = work.result
         return result
 
     def _turn(self) -> None:
-        """Take a turn of the request whose turn it is, and schedule the next one."""
+        """Take a turn of the request whose turn it is, and schedule the next one if any waits."""
         work = self._shares.take()
-        if work is None:
-            self._turning = False
-            return
-        ended, began, rest = work.ended, self._clock(), 0.0
+        began, rest, ends = self._clock(), 0.0, True
         try:
-            if not ended.done() and (work.to_the_end or not work.connection.closed):
+            if work.connection.closed and not work.to_the_end:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, "the connection was closed")
+            if not work.ended.done():  # else it was cancelled
                 done, rest = self._execute(work.steps)
-                if done is not None:
-                    ended.set_result(done.result)
-            elif not ended.done():
-                error = RemotingError(ResponseCode.SYSTEM_ERROR, "the connection was closed")
-                ended.set_exception(error)
+                ends = done is not None
+                work.result = done.result if done is not None else None
         except Exception as error:
-            ended.set_exception(error)
+            work.error = error
         self._shares.count(work, self._clock() - began)
-        if ended.done():
+        if ends:
             self._shares.remove(work)
-        asyncio.get_running_loop().call_later(rest, self._turn)
+            if not work.ended.done():
+                work.ended.set_result(None)
+        self._turning = bool(self._shares)
+        if self._turning:
+            asyncio.get_running_loop().call_later(rest, self._turn)
 
     def _execute(self, steps: Steps[T]) -> tuple[Done[T] | None, float]:
         """Take a turn. Return the result once there is one, and the seconds until the next turn:
