@@ -684,7 +684,7 @@ SETTINGS = settings(
 )
 # Enough to find a bug, which is not looked at closer.
 SEARCH = settings(
-    SETTINGS, max_examples=500, phases=[Phase.generate], database=None, derandomize=True
+    SETTINGS, max_examples=2000, phases=[Phase.generate], database=None, derandomize=True
 )
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = SETTINGS
