@@ -22,8 +22,7 @@ class IndexPace(msgspec.Struct, frozen=True):
         stretch: what the process is given at a time: a second of its time.
         process_idle: the process ends when it has not had much to do for this long.
         process_closing: how long a store that is closed waits for the process.
-        moment: how long a query waits for the index to reach the end of the log ...
-        query: ... and how much longer if its topic has very many messages that the index lacks.
+        moment: how long a query waits for the index to reach the end of the log.
         search: after this long, a query is answered with what it found. Java clients wait for 15 s.
     """
 
@@ -34,7 +33,6 @@ class IndexPace(msgspec.Struct, frozen=True):
     process_idle: float = 10.0
     process_closing: float = 10.0
     moment: float = 0.25
-    query: float = 3.0
     search: float = 12.0
 
 

@@ -43,7 +43,7 @@ _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
 _LONGEST_PAUSE: Final = 0.05
 _QUERIES_AT_ONCE: Final = 2
-_MOST_ARRIVED: Final = 10_000  # messages that the index lacks, and a query looks at all the same
+_MOST_ARRIVED: Final = 2_000  # messages that the index lacks, and a query looks at all the same
 
 #: Entries of the index that a query reads in a turn: ten or twenty milliseconds.
 _WORK_OF_TURN: Final = 16 * 1024
@@ -314,7 +314,7 @@ class MessageIndex:
         arrived: list[int] = []
         if not await self._catch_up(self._pace.moment):
             arrived = await self._newest(topic, self.position, _MOST_ARRIVED)
-            if len(arrived) == _MOST_ARRIVED and not await self._catch_up(self._pace.query):
+            if len(arrived) == _MOST_ARRIVED:
                 self._lines.warning(
                     "index ends at %d: a query by key in topic %s looks only at the %d newest "
                     "messages after that", self.position, shown(topic), _MOST_ARRIVED,
