@@ -55,6 +55,7 @@ def main() -> int:
     logging.basicConfig(level=options.log, format="%(message)s")
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Format())
+        handler.setLevel(options.log)  # the simulation looks at errors that are not shown
     if options.processes > 1:
         return _side_by_side(options)
     runs.prepare()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.broker.broker import Broker
+from pocketmq.store.writer import TOO_FEW
 
 from . import checkers, members
 from .clients import Auditor, Clients
@@ -45,6 +46,9 @@ connection has died may need some seconds to be back."""
 READ: Final = 60 * SECOND
 LOOK: Final = SECOND // 2
 BAD_DISKS: Final = ("disk error", "full disk", "bit flip")
+RECOVERY: Final = "pocketmq.store.recovery."
+EXPLAINED: Final = ("a restart ended this master's epoch", TOO_FEW)
+"""What the product logs as an error, and restarts and elections bring about."""
 
 
 @dataclass
@@ -90,13 +94,18 @@ class Simulation:
     def report(self, machine: str, what: str, text: str, error: BaseException | None) -> None:
         if machine in self._bad_disks:
             return  # it says so, and may refuse to start
+        if what.startswith(RECOVERY) and self.history.power_cuts:
+            return  # it says what was lost
         told = "".join(traceback.format_exception(error)) if error is not None else ""
         self.history.errors.append(f"{machine}, {what}: {text}\n{told}".strip())
 
     def run(self, budget: float) -> Outcome:
         """Run to the end; a run that takes more processor time than `budget` seconds has hung."""
         outcome = Outcome(self._plan)
-        logging.getLogger("pocketmq").addHandler(_Errors(self))
+        product = logging.getLogger("pocketmq")
+        product.addHandler(_Errors(self))
+        if not product.isEnabledFor(logging.ERROR):
+            product.setLevel(logging.ERROR)
         gc.collect()
         gc.disable()  # what it would find, and when, is not the seed's
         began = patches.real_cpu_time()
@@ -282,7 +291,9 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._report(str(self._scheduler.machine), record.name, record.getMessage(), error)
+        text = record.getMessage()
+        if not any(explained in text for explained in EXPLAINED):
+            self._report(str(self._scheduler.machine), record.name, text, error)
 
 
 def _begin(loop: SimLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
