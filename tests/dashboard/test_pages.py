@@ -247,9 +247,15 @@ BODY_PATH = "/message/body?topic=orders&broker=broker-a&queue=0&offset=0"
 
 
 async def bodies_that_nobody_reads(port: int, cleanup: AsyncExitStack) -> None:
-    """As many downloads as there may be; they are closed by `cleanup`."""
+    """As many downloads as there may be; they are closed by `cleanup`. With the usual buffers the
+    kernel may take a whole body."""
+    loop = asyncio.get_running_loop()
     for _ in range(MOST_DOWNLOADS):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        small = socket.socket()
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        small.setblocking(False)
+        await loop.sock_connect(small, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=small, limit=1024)
         cleanup.callback(writer.close)
         writer.write(f"GET {BODY_PATH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert b" 200 OK" in await reader.readline()
