@@ -70,6 +70,7 @@ class SubscriptionGroups:
 
     def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
         self._config = config
+        self._has_light_queues = config.has_light_queues  # computed: it is asked for each pull
         self._path = path
         self._file = TableFile(
             path, "consumer groups", "subscriptionGroupTable", SubscriptionGroupConfig
@@ -130,7 +131,7 @@ class SubscriptionGroups:
         """Tell whether this is a group of light queues: every name that could be a light queue's is
         a group without an entry in the table, if light queues are served. Such groups only pull:
         they have no retry topics, whose number would have no limit."""
-        return self._config.has_light_queues and is_light_queue(name)
+        return self._has_light_queues and is_light_queue(name)
 
     def exists(self, name: str) -> bool:
         """Tell whether the group is in the table, or one of light queues."""

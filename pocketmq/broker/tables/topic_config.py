@@ -91,6 +91,7 @@ class TopicConfigs:
         log_end: Callable[[], int] = _no_log,
     ) -> None:
         self._config = config
+        self._has_light_queues = config.has_light_queues  # computed: it is asked for each pull
         self._log_end = log_end
         self._file = TableFile(path, "topics", "topicConfigTable", TopicConfig)
         self._writer = TableWriter(path, self._encode, self._file.write)
@@ -297,7 +298,7 @@ class TopicConfigs:
 
     def is_light(self, name: str) -> bool:
         """Tell whether this is a light queue, and light queues are served."""
-        return self._config.has_light_queues and is_light_queue(name)
+        return self._has_light_queues and is_light_queue(name)
 
     def is_served(self, name: str) -> bool:
         """Tell whether this broker serves a topic, which need not exist."""

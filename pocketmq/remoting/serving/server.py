@@ -307,11 +307,15 @@ class ServerConnection(FrameStream):
         due, self._flush_due = self._flush_due, True
         # Those that were left come first. They are no longer the splitter's: what waits is its own
         # iterator, since the next read replaces that.
-        left, self._held = deque(self._held), []
+        left: deque[bytes | memoryview] | None = None
+        every = frames
+        if self._held:
+            left = deque(self._held)
+            every = chain(_taken_from(left), frames)
         try:
             if by_read is not None and not left and self._execute_read(by_read, end, most):
                 now = clock()
-            for frame in chain(_taken_from(left), frames):
+            for frame in every:
                 try:
                     request = decode(frame)
                 except HeaderError as error:
@@ -365,7 +369,9 @@ class ServerConnection(FrameStream):
                 if not self._run_together(together, held, end):
                     self._wait_for_turn(frames)
                 now = clock()
-            self._held = [*held, *left]
+            if left:
+                held += left
+            self._held = held
         except FrameError as error:
             self._run_together(together, held, end)
             self.close(error.remark)
