@@ -21,6 +21,7 @@ from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.hanging import CODE, TOPIC
 from tests.cli.running import TIMEOUT, Running
 from tests.cli.test_stopping import SOON, held_pull
+from tests.interop.harness.ports import free_port
 
 TOPICS = "orders"
 
@@ -142,9 +143,11 @@ async def test_a_full_disk(tmp_path: Path) -> None:
 
 async def test_a_slave_that_does_not_read(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        async with serving(tmp_path, "--set", "brokerRole=SYNC_MASTER") as served:
+        port = free_port()  # with listenPort 0, the broker takes any
+        settings = "--set", "brokerRole=SYNC_MASTER", "--set", f"haListenPort={port}"
+        async with serving(tmp_path, *settings) as served:
             await served.send(64, size=100_000)
-            slave = connect(stack, served.port + 1)
+            slave = connect(stack, port)
             slave.sendall(encode_report(0))
             assert slave.recv(1)
             waiting = asyncio.ensure_future(served.send(8))
