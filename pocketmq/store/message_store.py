@@ -343,6 +343,10 @@ class MessageStore:
         all are open. Opening one takes up to 0.2 ms. Raises as `queues`."""
         return self._table.open_some(topic, most)
 
+    def ended_queues(self, topic: str) -> set[int]:
+        """Return the ids of the queues of a topic that have messages, or had; opens none."""
+        return self._table.ended(topic)
+
     def begin_queues(self, begins: Mapping[tuple[str, int], int]) -> None:
         """Have the next message of a queue without messages get this offset, by topic and queue id:
         those before it are in a part of a master's log that was not copied. Raises as `queues`."""

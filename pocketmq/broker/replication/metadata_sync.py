@@ -21,7 +21,6 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -132,7 +131,7 @@ class MetadataSync:
         self._deleting: Iterator[None] = iter(())  # what is left to do of a deletion
         # Progress that waits until the log is copied up to this physical offset.
         self._ahead: dict[str, tuple[int, Callable[[], None]]] = {}
-        self._ends_known: set[str] = set()  # topics that were requested for the ends of queues
+        self._ends_known: set[str] = set()  # topics of which all queues have an end here
 
     def start(self) -> None:
         """Start; call this on the event loop."""
@@ -388,41 +387,48 @@ class MetadataSync:
 
     async def _copy_ends(self) -> None:
         """Request the ends of queues that have no messages here. The log shows whatever is sent to
-        them from now on, so each topic is requested once."""
+        them from now on, so each topic is looked at once."""
         what = "ends of queues"
         commit_log = self._store.commit_log
         begins_with_masters = commit_log.end > 0 == commit_log.min_offset
         if begins_with_masters or what in self._ahead:
             return
+        known: set[str] = set()
         ends: dict[tuple[str, int], int] = {}
-        for topic in list(islice(self._without_ends(), _MOST_ENDS)):
-            header = GetTopicStatsInfoRequestHeader(topic=topic)
-            with contextlib.suppress(TopicNotExist):  # it was deleted meanwhile
-                answer = await self._answer(RequestCode.GET_TOPIC_STATS_INFO, header)
-                for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items():
-                    ends[topic, queue.queue_id] = offsets.max_offset
-            self._ends_known.add(topic)
-        await self._check_master()
-        if not self.log_end:
-            return  # which messages are included is not known
-
-        def use() -> None:
-            table = self._tables.topics.table
-            self._store.begin_queues({at: end for at, end in ends.items() if at[0] in table})
-
-        self._ahead[what] = self.log_end, use
+        requests = 0
+        for name, topic in list(self._tables.topics.table.items()):
+            if name in self._ends_known:
+                continue
+            queues = range(max(topic.read_queue_nums, topic.write_queue_nums))
+            if self._store.ended_queues(name).issuperset(queues):
+                await asyncio.sleep(0)  # there may be very many topics
+            elif requests == _MOST_ENDS:
+                break
+            else:
+                requests += 1
+                ends.update(await self._ends_at_master(name))
+            known.add(name)
+        if ends:
+            await self._check_master()
+            if self.log_end:  # else it is not known which messages are included
+                self._ahead[what] = self.log_end, partial(self._use_ends, ends)
+        self._ends_known |= known
         self._use_progress()
 
-    def _without_ends(self) -> Iterator[str]:
-        """Yield the topics of which not all queues have an end here."""
-        for name, topic in self._tables.topics.table.items():
-            if name not in self._ends_known:
-                queues = self._store.queues.get(name, {})
-                for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-                    queue = queues.get(queue_id)
-                    if queue is None or not queue.next_offset:
-                        yield name
-                        break
+    async def _ends_at_master(self, topic: str) -> dict[tuple[str, int], int]:
+        """Return the queue offset that the next message of each queue gets, by topic and queue id;
+        nothing if the topic was deleted meanwhile."""
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        try:
+            answer = await self._answer(RequestCode.GET_TOPIC_STATS_INFO, header)
+        except TopicNotExist:
+            return {}
+        table = TopicStatsTable.decode(answer.body).offset_table
+        return {(topic, queue.queue_id): each.max_offset for queue, each in table.items()}
+
+    def _use_ends(self, ends: dict[tuple[str, int], int]) -> None:
+        table = self._tables.topics.table
+        self._store.begin_queues({at: end for at, end in ends.items() if at[0] in table})
 
     def _delete_topic(self, name: str, entered: int) -> None:
         queues = self._store.queues.get(name, {})

@@ -346,6 +346,16 @@ class ConsumeQueueTable:
             return self._open(topic, queue_id)
         return queue
 
+    def ended(self, topic: str) -> set[int]:
+        """Return the ids of the queues of a topic that have messages, or had. Opens none: a queue
+        on the disk has some."""
+        opened = self.by_topic.get(topic, {})
+        return {
+            queue_id
+            for queue_id in self.queue_ids(topic)
+            if queue_id not in opened or opened[queue_id].next_offset
+        }
+
     async def newest(self, topic: str, since: int, most: int) -> list[int]:
         """Return the physical offsets of the newest messages of a topic, from `since` on, at most
         `most`; the newest first. Only open queues have new ones."""

@@ -26,12 +26,13 @@ from pocketmq.remoting.bodies.pop import SetMessageRequestModeRequestBody
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import FlushSlaveTimeout
+from pocketmq.remoting.errors import FlushSlaveTimeout, RemotingError
 from pocketmq.remoting.headers import (
     EndTransactionRequestHeader,
     PullMessageResponseHeader,
     ResetOffsetRequestHeader,
 )
+from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.store.results import PutStatus
 from pocketmq.store.writer import TOO_FEW
 from pocketmq.types import SendStatus
@@ -563,6 +564,35 @@ async def test_a_new_slave_knows_where_queues_end_whose_messages_it_lacks(pair: 
         answer = await client.send("Old", b"3", queue_id=1)
         assert answer.ext_fields["queueOffset"] == "2"
         assert [record.body for record in await client.pulled("Old", 2, queue_id=1)] == [b"3"]
+
+
+async def test_ends_of_queues_are_requested_again_after_a_failure(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master is asked whether it is still that, and does not answer that once."""
+    await pair.start(0)
+    async with client_of(pair.master) as client:
+        assert (await client.send("Old", b"1", queue_id=1)).code == 0
+        for _ in range(3):
+            assert (await client.send("T", b"x" * 100_000)).code == 0
+    request, before, failed = ConnectionPool.request, 0, 0
+
+    async def failing(
+        pool: ConnectionPool, address: str, code: int, *more: Any, **named: Any
+    ) -> Any:
+        nonlocal before, failed
+        asked_for_ends = before == RequestCode.GET_TOPIC_STATS_INFO
+        before = code
+        if code == RequestCode.GET_BROKER_HA_STATUS and asked_for_ends and not failed:
+            failed += 1
+            raise RemotingError(ResponseCode.SYSTEM_BUSY)
+        return await request(pool, address, code, *more, **named)
+
+    monkeypatch.setattr(ConnectionPool, "request", failing)
+    await pair.start(1)
+    await pair.connected()
+    await until(lambda: pair.slave.store.max_offset("Old", 1) == 1)
+    assert failed
 
 
 async def test_ha_status_of_both(pair: Pair) -> None:
