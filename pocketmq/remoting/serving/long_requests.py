@@ -22,7 +22,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.light_clients import LightClients
-from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.serving.request import Request, owner_of
 
 log = logging.getLogger("pocketmq.remoting")
 
@@ -314,4 +314,5 @@ class LongRequests:
 
 
 def _keys(request: Request[Any]) -> tuple[str, Any]:
-    return request.owner.user or request.owner.address, request.connection
+    connection = request.connection
+    return owner_of(request.caller, connection.peer[0]), connection

@@ -46,7 +46,7 @@ def padding(physical_offset: int, size: int, timestamp: int) -> bytes:
     """Return a record of `size` bytes (≥ `MIN_PADDING`) for what nobody knows any more;
     `timestamp` is its store timestamp (ms)."""
     topic = UNKNOWN_TOPIC[: size - MIN_RECORD]
-    return _encoded(physical_offset, size, timestamp, topic, 0, -1)
+    return padding_for(physical_offset, size, timestamp, topic, 0, -1, {})
 
 
 def padding_for(
@@ -63,21 +63,7 @@ def padding_for(
 
     Raises ValueError when a record of that size has no room for that.
     """
-    properties = with_offsets("", light) if light else ""
-    return _encoded(
-        physical_offset, size, timestamp, topic, queue_id, queue_offset, properties.encode()
-    )
-
-
-def _encoded(
-    physical_offset: int,
-    size: int,
-    timestamp: int,
-    topic: str,
-    queue_id: int,
-    queue_offset: int,
-    properties: bytes = b"",
-) -> bytes:
+    properties = with_offsets("", light).encode() if light else b""
     name = topic.encode()
     version_2 = len(name) > MAX_TOPIC_V1
     rest = MIN_RECORD + version_2 + len(name) + len(properties)
